@@ -1,4 +1,4 @@
-"""The package's own exceptions; everything else that a caller got wrong is a `ValueError`."""
+"""The package's exceptions; other mistakes of a caller raise `ValueError`."""
 
 import sys
 import traceback
@@ -25,7 +25,7 @@ def likely(names: Iterable[str]) -> str:
 
 
 class WithheldParameter(KeyError):
-    """A parameter's gradient was asked for that the client did not share."""
+    """The client did not share the gradient of a parameter that is needed."""
 
     def __init__(self, name: str, shared: list[str]):
         self.name = name
@@ -40,18 +40,18 @@ class WithheldParameter(KeyError):
 
 
 class Failed(RuntimeError):
-    """A program that a command ran has failed; the message says where."""
+    """A program that a command ran has failed; the message names the place."""
 
 
 class MissingExtra(ModuleNotFoundError):
-    """A package is not installed that only one of fedleak's extras needs; the message says what to type."""
+    """A package of one of fedleak's extras is not installed; the message has the command that installs it."""
 
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Import what only an extra of fedleak brings: as a block around the imports, or as a function's decorator.
+    """Import packages of one of fedleak's extras, in a block around the imports or a decorated function.
 
-    Raises `MissingExtra` if a module is not there.
+    Raises `MissingExtra` if a module is not installed.
     """
     try:
         yield
@@ -62,18 +62,18 @@ def extra(name: str) -> Iterator[None]:
 
 
 def require(*modules: str) -> None:
-    """Raise `ModuleNotFoundError` for the first of these modules that is not installed; none is imported."""
+    """Raise `ModuleNotFoundError` for the first module that is not installed, without importing any."""
     for module in modules:
         if find_spec(module) is None:
             raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
 
 class DataNotFound(FileNotFoundError):
-    """A data set is not on this machine; the message says where it was looked for and what to do."""
+    """A data set is not available; the message has the places that were searched and the remedy."""
 
 
 def line_of(error: BaseException, path: Path) -> int | None:
-    """Return the line of somebody's file in which an error was raised, the innermost; None if it was elsewhere."""
+    """Return the innermost line of a user's file in which an error was raised; None if it was elsewhere."""
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError):
         frames.append((error.filename or "", error.lineno))
@@ -82,7 +82,7 @@ def line_of(error: BaseException, path: Path) -> int | None:
 
 @contextmanager
 def own_code(path: Path) -> Iterator[None]:
-    """Run somebody's file in this block: files beside it can be imported, and a `ValueError` names the line."""
+    """Run a user's file in the block: it can import its neighbours, and errors become a `ValueError` with the line."""
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
     try:

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Write files atomically: complete, or not at all."""
 
 import os
 import tempfile
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name beside it, which replaces what is there once all is on the disk.
+    """Write a temporary file in the same folder, and rename it once all is on the disk.
 
-    Raises `PermissionError` if the folder or the file cannot be written; `OSError` if the disk is full or fails; what
-    was there stays.
+    Raises `PermissionError` if the folder or the file cannot be written; `OSError` if the disk is full or fails. An
+    earlier file then stays.
     """
     temporary = reserve(path)
     try:
@@ -28,9 +28,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def reserve(path: Path, suffix: str = ".tmp") -> Path:
-    """Create the folder of a file, and an empty one in it that all can read and whose temporary name ends in `suffix`.
+    """Create a file's folder, and in it an empty temporary file, readable by all, whose name ends in `suffix`.
 
-    Raises `PermissionError` if that cannot be done.
+    Raises `PermissionError` if either cannot be created.
     """
     path = Path(path)
     try:

@@ -1,7 +1,7 @@
-"""Metrics of an attack's success. Counts are ``[..., n]``; each metric works on any number of updates at once.
+"""Metrics of an attack's success, from counts ``[..., n]`` of any number of updates at once, or from images.
 
 Images are pixels in [0, 1], ``[B, C, H, W]``; their metrics give a value per image, ``[B]``. A reconstruction is
-clamped to [0, 1], as it is before it is displayed. An original outside [0, 1] holds no pixels, and raises `ValueError`.
+clamped to [0, 1], as for display. An original outside [0, 1] is not an image of pixels, and raises `ValueError`.
 """
 
 import os
@@ -17,12 +17,12 @@ from fedleak.errors import extra
 from fedleak.renamed import renamed
 
 
-def _checked(recovered: Tensor, truth: Tensor, named: bool = True) -> tuple[Tensor, Tensor]:
+def _check_counts(recovered: Tensor, truth: Tensor, needs_labels: bool = True) -> tuple[Tensor, Tensor]:
     if recovered.shape[-1] != truth.shape[-1]:
         raise ValueError(f"counts over {recovered.shape[-1]} and {truth.shape[-1]} classes do not compare")
     if not (bool((recovered >= 0).all()) and bool((truth >= 0).all())):  # NaN fails both
         raise ValueError("counts are not negative, nor NaN")
-    if (named and bool((recovered.sum(-1) == 0).any())) or bool((truth.sum(-1) == 0).any()):
+    if (needs_labels and bool((recovered.sum(-1) == 0).any())) or bool((truth.sum(-1) == 0).any()):
         raise ValueError("a label list is empty, so there is nothing to compare")
     return recovered.double(), truth.double()
 
@@ -37,26 +37,26 @@ def counts(labels: Tensor, n_classes: int) -> Tensor:
 
 
 def attack_success_rate(recovered: Tensor, truth: Tensor) -> Tensor:
-    """Return the share of the extracted labels that are right, in [0, 1] (ASR; LLG, Sec. 6.1).
+    """Return the share of correct labels among the extracted ones, in [0, 1] (ASR; LLG, Sec. 6.1).
 
-    The size of the multiset intersection over the number of labels that were extracted.
+    It is the size of the multiset intersection divided by the number of extracted labels.
     """
-    counts, true = _checked(recovered, truth)
+    counts, true = _check_counts(recovered, truth)
     return torch.minimum(counts, true).sum(-1) / counts.sum(-1)
 
 
 def hellinger(recovered: Tensor, truth: Tensor) -> Tensor:
-    """Return the Hellinger distance of the two label distributions, in [0, 1], 0 where they agree."""
-    counts, true = _checked(recovered, truth)
+    """Return the Hellinger distance of two label distributions, in [0, 1]; 0 if they are equal."""
+    counts, true = _check_counts(recovered, truth)
     overlap = (counts / counts.sum(-1, keepdim=True) * true / true.sum(-1, keepdim=True)).sqrt().sum(-1)
     return (1 - overlap).clamp(min=0).sqrt()
 
 
 def label_number_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
-    """Return the share of the classes whose number of labels is exactly right, in [0, 1] (LnAcc; iLRG, Sec. 4.1).
+    """Return the share of classes whose count is exact, in [0, 1] (LnAcc; iLRG, Sec. 4.1).
 
-    Counts that are all zero are allowed: a rule that names nothing is right about the classes that do not occur. Raises
-    `ValueError` if the counts are of different shapes, or one is negative.
+    All counts may be zero, which is exact for classes that do not occur. Raises `ValueError` if the counts have
+    different shapes, or one is negative.
     """
     if recovered.shape != truth.shape:
         raise ValueError(f"counts of shapes {tuple(recovered.shape)} and {tuple(truth.shape)} do not compare")
@@ -66,42 +66,41 @@ def label_number_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
 
 
 def instance_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
-    """Return the share of the samples whose label was recovered, in [0, 1] (RLU's iAcc; GDBR, Sec. V-A: InsAcc).
+    """Return the share of samples whose label was recovered, in [0, 1] (RLU's iAcc; GDBR, Sec. V-A: InsAcc).
 
-    ``sum_j min(n_j, found_j) / K``: a label that is named too often is not counted, one that is missed is missing.
-    Nothing named is nothing recovered.
+    It is ``sum_j min(n_j, recovered_j) / K``, which is 0 for counts that are all zero.
     """
-    counts, true = _checked(recovered, truth, named=False)
+    counts, true = _check_counts(recovered, truth, needs_labels=False)
     return torch.minimum(counts, true).sum(-1) / true.sum(-1)
 
 
 def braun_blanquet(recovered: Tensor, truth: Tensor) -> Tensor:
-    """Return the labels in common over the length of the longer list, in [0, 1] (the Braun-Blanquet coefficient).
+    """Return the number of common labels divided by the longer list's length, in [0, 1] (Braun-Blanquet coefficient).
 
-    ``sum_j min(n_j, found_j) / max(K, sum_j found_j)``: `instance_accuracy`, but an attack that recovers more labels
-    than there are samples gains nothing by it. With K labels or fewer both are equal.
+    It is ``sum_j min(n_j, recovered_j) / max(K, sum_j recovered_j)``. With K or fewer recovered labels it is the
+    `instance_accuracy`; more labels than samples do not increase it.
     """
-    counts, true = _checked(recovered, truth, named=False)
+    counts, true = _check_counts(recovered, truth, needs_labels=False)
     return torch.minimum(counts, true).sum(-1) / torch.maximum(counts.sum(-1), true.sum(-1))
 
 
 def class_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
-    """Return the share of the classes whose presence or absence is right, in [0, 1] (RLU's cAcc; GDBR: ClsAcc).
+    """Return the share of classes whose presence or absence is correct, in [0, 1] (RLU's cAcc; GDBR: ClsAcc).
 
-    Nothing named is right about the classes that do not occur.
+    All counts may be zero, which is correct for classes that do not occur.
     """
-    counts, true = _checked(recovered, truth, named=False)
+    counts, true = _check_counts(recovered, truth, needs_labels=False)
     return ((counts > 0) == (true > 0)).double().mean(-1)
 
 
 ROUNDING = 1e-4
 """Tolerance of an original outside [0, 1], for rounding in an undone normalisation."""
-OUTSIDE = 0.25
-"""Share of a reconstruction's pixels that may lie outside [0, 1] without a warning."""
+OUTSIDE = MAX_OUTSIDE = 0.25
+"""Share of a reconstruction's pixels that may lie outside [0, 1] without a warning; `OUTSIDE` is the former name."""
 
 
-def _pictures(recovered: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
-    """Return reconstructions and originals as single-precision pixels in [0, 1]; raise for what holds no pixels."""
+def _check_images(recovered: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    """Return reconstructions and originals as single-precision pixels in [0, 1]; raise `ValueError` for no pixels."""
     if recovered.shape != truth.shape or recovered.dim() != 4:
         raise ValueError(f"images are [B, C, H, W] both, got {tuple(recovered.shape)} and {tuple(truth.shape)}")
     if not bool(torch.isfinite(recovered).all()):
@@ -116,7 +115,7 @@ def _pictures(recovered: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
             "normalisation of both images first (x * std + mean; x / 255 for bytes)"
         )
     outside = ((recovered < -ROUNDING) | (recovered > 1 + ROUNDING)).double().mean().item()
-    if outside > OUTSIDE:
+    if outside > MAX_OUTSIDE:
         warnings.warn(
             f"{outside:.0%} of a reconstruction's pixels lie outside [0, 1] and are clamped: if it is normalised, undo "
             "that first",
@@ -125,27 +124,27 @@ def _pictures(recovered: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
     return recovered.detach().float().clamp(0, 1), truth.detach().float().clamp(0, 1)
 
 
-ALEXNET_LEAST = 32
+MIN_ALEXNET_SIZE = 32
 
 
 @renamed(found="recovered")
 def paired(recovered: Tensor, truth: Tensor) -> Tensor:
-    """Return the reconstructions in the order of the originals: the assignment with the least squared error in all.
+    """Return the reconstructions in the order of the originals, assigned with the smallest total squared error.
 
     Raises `ValueError` for images of different shapes, NaN, or originals outside [0, 1].
     """
-    recovered, truth = _pictures(recovered, truth)
+    recovered, truth = _check_images(recovered, truth)
     errors = torch.cdist(truth.flatten(1), recovered.flatten(1)).square()
     return recovered[torch.as_tensor(linear_sum_assignment(errors.cpu().numpy())[1], device=recovered.device)]
 
 
 @renamed(found="recovered")
 def psnr(recovered: Tensor, truth: Tensor) -> Tensor:
-    """Return the peak signal-to-noise ratio in dB, ``[B]``, for a range of 1; 100 at most, for equal images.
+    """Return the peak signal-to-noise ratio in dB, ``[B]``, for a range of 1; at most 100, for equal images.
 
     Raises `ValueError` for images of different shapes, NaN, or originals outside [0, 1].
     """
-    recovered, truth = _pictures(recovered, truth)
+    recovered, truth = _check_images(recovered, truth)
     return -10 * ((recovered - truth) ** 2).mean((1, 2, 3)).clamp(min=1e-10).log10()
 
 
@@ -158,22 +157,22 @@ SSIM_CONSTANTS = 0.01**2, 0.03**2
 def ssim(recovered: Tensor, truth: Tensor) -> Tensor:
     """Return the structural similarity, ``[B]``, at most 1 (Wang et al. 2004, Eqs. 13 to 17).
 
-    The mean over the channels and over the 11 x 11 Gaussian windows (standard deviation 1.5) that lie inside the image.
-    scikit-image gives the same with ``gaussian_weights=True, sigma=1.5, use_sample_covariance=False``; torchmetrics
-    averages over windows across the border too, which it fills by reflection.
+    It is the mean over channels and the 11 x 11 Gaussian windows (standard deviation 1.5) inside the image, as in
+    scikit-image with ``gaussian_weights=True, sigma=1.5, use_sample_covariance=False``. torchmetrics also averages over
+    windows across the border, which it pads by reflection.
 
     Raises `ValueError` for images below 11 x 11 pixels, of different shapes, with NaN, or originals outside [0, 1].
     """
-    recovered, truth = _pictures(recovered, truth)
+    recovered, truth = _check_images(recovered, truth)
     if min(recovered.shape[2:]) < SSIM_WINDOW:
         raise ValueError(f"SSIM needs images of at least 11 x 11 pixels, got {truth.shape[2]} x {truth.shape[3]}")
     x, y = (image.double().flatten(0, 1)[:, None] for image in (recovered, truth))
     offsets = torch.arange(SSIM_WINDOW, dtype=torch.double, device=x.device) - SSIM_WINDOW // 2
-    line = (-(offsets**2) / (2 * SSIM_SIGMA**2)).softmax(0)
+    window = (-(offsets**2) / (2 * SSIM_SIGMA**2)).softmax(0)
 
     def smooth(image: Tensor) -> Tensor:
-        rows = nn.functional.conv2d(image, line.view(1, 1, -1, 1))
-        return nn.functional.conv2d(rows, line.view(1, 1, 1, -1))
+        rows = nn.functional.conv2d(image, window.view(1, 1, -1, 1))
+        return nn.functional.conv2d(rows, window.view(1, 1, 1, -1))
 
     mean_x, mean_y = smooth(x), smooth(y)
     variances = smooth(x * x) - mean_x**2 + smooth(y * y) - mean_y**2
@@ -188,18 +187,18 @@ def ssim(recovered: Tensor, truth: Tensor) -> Tensor:
 def lpips(recovered: Tensor, truth: Tensor) -> Tensor | None:
     """Return the perceptual distance, ``[B]`` (Zhang et al. 2018; AlexNet), or None if its weights are not available.
 
-    The heads come with the package `lpips`; AlexNet's features are torchvision's: from its cache of downloads, or
-    ``weights/alexnet_features_torchvision.pth`` in the folder that ``FEDLEAK_DATA`` names. Images smaller than
-    32 x 32, of which AlexNet leaves nothing, are enlarged to that first.
+    The linear layers are from the package `lpips`; AlexNet's features are torchvision's, from its download cache or
+    ``weights/alexnet_features_torchvision.pth`` in the folder that ``FEDLEAK_DATA`` names. Images smaller than 32 x 32
+    are enlarged to that size, which AlexNet needs.
 
     Raises `ValueError` for images of different shapes, NaN, or originals outside [0, 1].
     """
-    recovered, truth = (x.expand(-1, 3, -1, -1) for x in _pictures(recovered, truth))
+    recovered, truth = (x.expand(-1, 3, -1, -1) for x in _check_images(recovered, truth))
     network = _perceptual()
     if network is None:
         return None
-    if min(recovered.shape[2:]) < ALEXNET_LEAST:
-        recovered, truth = (nn.functional.interpolate(x, ALEXNET_LEAST, mode="bilinear") for x in (recovered, truth))
+    if min(recovered.shape[2:]) < MIN_ALEXNET_SIZE:
+        recovered, truth = (nn.functional.interpolate(x, MIN_ALEXNET_SIZE, mode="bilinear") for x in (recovered, truth))
     with torch.no_grad():
         return network.to(recovered.device)(recovered, truth, normalize=True).flatten()
 
@@ -207,19 +206,19 @@ def lpips(recovered: Tensor, truth: Tensor) -> Tensor | None:
 @cache
 @extra("book")
 def _perceptual() -> torch.nn.Module | None:
-    places = [Path(torch.hub.get_dir()) / "checkpoints" / "alexnet-owt-7be5be79.pth"]
+    candidates = [Path(torch.hub.get_dir()) / "checkpoints" / "alexnet-owt-7be5be79.pth"]
     if folder := os.environ.get("FEDLEAK_DATA"):
-        places.insert(0, Path(folder) / "weights" / "alexnet_features_torchvision.pth")
-    weights = next((place for place in places if place.is_file()), None)
+        candidates.insert(0, Path(folder) / "weights" / "alexnet_features_torchvision.pth")
+    weights = next((path for path in candidates if path.is_file()), None)
     if weights is None:
         return None
-    import lpips as package
+    import lpips as lpips_package
 
     state = torch.load(weights, weights_only=True, map_location="cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        network = package.LPIPS(net="alex", pnet_rand=True, verbose=False)
-    # The package cuts AlexNet's features into slices and keeps their numbers.
+        network = lpips_package.LPIPS(net="alex", pnet_rand=True, verbose=False)
+    # The package divides AlexNet's features into slices and keeps their indices.
     slices = {name.rsplit(".", 2)[1]: name.rsplit(".", 2)[0] for name in network.net.state_dict()}
     features = {name.removeprefix("features."): t for name, t in state.items() if name.startswith("features.")}
     network.net.load_state_dict({f"{slices[n.split('.')[0]]}.{n}": t for n, t in features.items()})

@@ -21,7 +21,7 @@ def overview() -> dict[str, dict[str, Any]]:
     """Count the values of every chapter, and of ``all``: by grade and verdict, and the values without a grade.
 
     ``depends`` and ``not_attempted`` are in none of the counts by grade; ``total`` is the sum of all; ``beyond`` counts
-    values that no paper prints, which are in none of the other counts.
+    values that no paper prints, which are in none of the other counts. A value that repeats another is in no count.
     """
     counts = {paper: chapter_counts(paper) for paper in paths.papers()}
     return {**counts, "all": _total(list(counts.values()))}

@@ -121,7 +121,7 @@ def test_every_sentence_of_the_advice_moves_with_the_records(monkeypatch):
 def test_one_attacker_of_a_trained_network_simulates_the_clients_defence(state, defence, told, monkeypatch):
     experiment = running.declared("arena")["defences"]
     monkeypatch.setitem(experiment.trial.__globals__, "LEARNING", {"MNIST, 5,000": 2})
-    monkeypatch.setattr(posterior, "CALIBRATION", 64)
+    monkeypatch.setattr(posterior, "CALIBRATION_BATCHES", 64)
     train, defences = learned.train, []
 
     def watched(*arguments, **how):

@@ -4,14 +4,16 @@ import pytest
 import torch
 import typer
 
-from fedleak import cli
+from fedleak import cli, metrics
 from fedleak.attacks.contest import EXPECTED_FAILURES, FORESEEN, contest
+from fedleak.attacks.labels import learned, simulated
 from fedleak.attacks.labels.counts import round_to_total, whole_counts
 from fedleak.attacks.registry import WHITE_BOX, Attack, Need, get
 from fedleak.attacks.result import Result
 from fedleak.data.partitions import local_batches
 from fedleak.federated import Scheme, fedsgd
 from fedleak.metrics import psnr
+from fedleak.models import heads, passes
 from fedleak.models.zoo import WideResNet
 
 
@@ -36,6 +38,13 @@ def test_old_names_of_a_contest_work():
     assert "a single sample" in attempt.reason
     assert cache.keys() == {"iDLG"}
     assert (FORESEEN, whole_counts) == (EXPECTED_FAILURES, round_to_total)
+
+
+def test_old_names_of_classes_and_constants_work():
+    assert (learned.Learned, simulated.Local) == (learned.LearnedAttacker, simulated.LocalSteps)
+    assert heads.ROUNDED == heads.MAX_ROUNDING
+    assert passes.REMEMBERED == passes.MAX_CACHED_PASSES
+    assert metrics.OUTSIDE == metrics.MAX_OUTSIDE
 
 
 def test_old_arguments_of_metrics_models_and_clients_work():

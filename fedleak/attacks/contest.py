@@ -1,6 +1,6 @@
-"""Every attack that applies, on the same update: what the arena and the audit run.
+"""Run all attacks that an adversary can run on the same update, as the arena and the audit do.
 
-The registry says which attacks an adversary can run, which inputs each takes, and whether it takes seconds.
+The registry has each attack's requirements, inputs and cost.
 """
 
 import time
@@ -49,16 +49,16 @@ Attempt.found = old_attribute("found", "counts")  # type: ignore[attr-defined]
 
 
 def entrants(*, trained: bool = False) -> list[Attack]:
-    """Return the label attacks that can be run on update after update: guesses first, then those that see something.
+    """Return the label attacks that can run on many updates: guesses first, then attacks that read the update.
 
-    With `trained` also, and last, those that are trained once for a model and a batch size.
+    With `trained` attacks that are trained once per model and batch size follow.
     """
     attacks = [a for a in all_attacks() if a.goal == "labels" and a.cost == "seconds" and not a.standalone_reason]
     return sorted((a for a in attacks if trained or not a.trained), key=lambda a: (not a.blind, a.trained))
 
 
 def view(adversary: Adversary, update: Update, model: nn.Module) -> Adversary:
-    """Return the adversary with only those gradients that an update holds."""
+    """Return the adversary restricted to the gradients that an update contains."""
     last = head(model)
     trained = dict(model.named_parameters())
     is_shared = {
@@ -97,7 +97,7 @@ def attempt(
         if answer.counts.shape[-1:] != (n,):
             raise TypeError(f"a label attack returns counts, torch.int64 [{n}]; this one {list(answer.counts.shape)}")
         result = answer
-    except Exception as error:  # one attack's mistake must not end the others' run
+    except Exception as error:  # an error in one attack must not end the run of the others
         is_rejection = isinstance(error, EXPECTED_FAILURES) and not isinstance(error, OutOfMemoryError)
         kind = type(error).__name__
         reason = str(error) or kind if is_rejection else f"{UNEXPECTED}{kind}: {error}"
@@ -111,7 +111,7 @@ def _checking_once(prepared: Prepared, checks: dict[Any, tuple[str, ...]]) -> Pr
         return prepared
 
     def once(update: Update, scheme: Any = None) -> tuple[str, ...]:
-        key = (id(update), id(scheme))  # both live as long as the contest
+        key = (id(update), id(scheme))  # both objects exist until the contest ends
         if key not in checks:
             checks[key] = check(update, scheme=scheme)
         return checks[key]

@@ -1,4 +1,4 @@
-"""Contradictions between an update's last layer and its stated origin, checked for every label attack."""
+"""Check an update's last layer for contradictions to its stated origin, before each label attack."""
 
 from typing import Any, NamedTuple
 
@@ -25,13 +25,13 @@ STATE = (
     "the update is next to equal to the model's own weights (or to these, negative): it is a state, not the difference "
     "between two, or a difference was passed for a state"
 )
-SHARE = 0.02
-"""By how much sums may be off, as a share of their terms."""
-SMOOTHED = 0.2
-"""The most label smoothing that a client is believed to train with: the gradient of a class without samples is at
-least minus this, divided by the number of classes, times the mean input."""
-LARGER = 1000.0
-"""Largest ratio of a client's last-layer inputs to made-up ones."""
+MAX_DEVIATION = 0.02
+"""Largest deviation of sums, as a share of their terms."""
+MAX_SMOOTHING = 0.2
+"""Largest label smoothing that counts as plausible: the gradient of a class without samples is at least minus this,
+divided by the number of classes, times the mean input."""
+MAX_INPUT_RATIO = 1000.0
+"""Largest plausible ratio of a client's last-layer inputs to made-up ones."""
 
 
 class _LastLayer(NamedTuple):
@@ -46,33 +46,33 @@ class _LastLayer(NamedTuple):
 def contradictions(update: Update, model: nn.Module, scheme: Any = None) -> tuple[str, ...]:
     """Return the contradictions of an update's last layer with a mean cross-entropy; empty without any.
 
-    What is too small contradicts nothing: a model that fits its samples well has such gradients. Class weights and
-    label smoothing contradict nothing either.
+    Small gradients are no contradiction, as a model that fits its samples well has them. Class weights and label
+    smoothing are none either.
 
     Parameters
     ----------
     update, model
         The update, and the model before it.
     scheme
-        Training scheme of the client, if it is known; momentum makes the change larger.
+        Training scheme of the client, if it is known: momentum increases the update.
     """
     try:
         update = update.replace(unwrapped(update.tensors, model))
         if _is_state(update, model):
             return (STATE,)
-        last_layer = _seen(update, model, head(model), scheme)
+        last_layer = _read_last_layer(update, model, head(model), scheme)
     except (ValueError, RuntimeError):
-        return ()  # the attack itself says what is wrong
+        return ()  # the attack itself raises
     checks = (
-        (SUM, _unbalanced(last_layer)),
-        (SCALE, _too_large(last_layer)),
-        (SIGN, _raised(last_layer) > update.samples),
+        (SUM, _is_unbalanced(last_layer)),
+        (SCALE, _is_too_large(last_layer)),
+        (SIGN, _count_raised_classes(last_layer) > update.samples),
     )
-    return tuple(reason for reason, is_so in checks if is_so)
+    return tuple(reason for reason, holds in checks if holds)
 
 
 def _is_state(update: Update, model: nn.Module) -> bool:
-    """Return whether an update nearly equals the model's parameters, of which it has enough for a comparison."""
+    """Return whether an update nearly equals the model's parameters, or minus these."""
     pairs = [
         (update.tensors[k].float().flatten(), p.detach().float().flatten())
         for k, p in model.named_parameters()
@@ -88,25 +88,25 @@ def _products(pairs: list[tuple[Tensor, Tensor]]) -> tuple[list[tuple[Tensor, Te
     return [(p, p) for _, p in pairs], [(t, t) for t, _ in pairs], pairs
 
 
-def _seen(update: Update, model: nn.Module, last: Head, scheme: Any) -> _LastLayer:
-    larger = 1.0 if scheme is None or update.kind == "gradient" else float(scheme.weights().mean())
+def _read_last_layer(update: Update, model: nn.Module, last: Head, scheme: Any) -> _LastLayer:
+    scale = 1.0 if scheme is None or update.kind == "gradient" else float(scheme.weights().mean())
     gradients: list[Tensor | None] = []
     noise: list[float] = []
     for name, p in ((last.weight, last.layer.weight), (last.bias, last.layer.bias)):
-        given = update.tensors.get(name) if p is not None else None
+        tensor = update.tensors.get(name) if p is not None else None
         usable = (
-            given is not None and given.shape == p.shape and bool(given.any()) and bool(torch.isfinite(given).all())
+            tensor is not None and tensor.shape == p.shape and bool(tensor.any()) and bool(torch.isfinite(tensor).all())
         )
-        usable = usable and not (last.tied and name == last.weight)  # another layer's gradient is in it
-        gradients.append(update.gradient(name).double() / larger if usable else None)
-        noise.append(_rounding(update, p, given) / larger if usable and given is not None and p is not None else 0.0)
+        usable = usable and not (last.tied and name == last.weight)  # it includes another layer's gradient
+        gradients.append(update.gradient(name).double() / scale if usable else None)
+        noise.append(_rounding(update, p, tensor) / scale if usable and tensor is not None and p is not None else 0.0)
     return _LastLayer(gradients[0], gradients[1], noise[0], noise[1], head_inputs(model))
 
 
-def _unbalanced(last_layer: _LastLayer) -> bool:
+def _is_unbalanced(last_layer: _LastLayer) -> bool:
     eps = torch.finfo(torch.float32).eps
     if last_layer.bias is not None:
-        bound = SHARE * last_layer.bias.norm() * len(last_layer.bias) ** 0.5 + 4 * len(last_layer.bias) * (
+        bound = MAX_DEVIATION * last_layer.bias.norm() * len(last_layer.bias) ** 0.5 + 4 * len(last_layer.bias) * (
             last_layer.bias_noise + eps
         )
         return bool(last_layer.bias.sum().abs() > bound)
@@ -114,41 +114,43 @@ def _unbalanced(last_layer: _LastLayer) -> bool:
         return False
     n, m = last_layer.weight.shape
     size = m**0.5 if last_layer.inputs is None else float(last_layer.inputs.norm(dim=1).mean())
-    bound = SHARE * last_layer.weight.norm() * n**0.5 + 4 * n * (last_layer.weight_noise * m**0.5 + eps * size)
+    bound = MAX_DEVIATION * last_layer.weight.norm() * n**0.5 + 4 * n * (last_layer.weight_noise * m**0.5 + eps * size)
     return bool(last_layer.weight.sum(0).norm() > bound)
 
 
-def _too_large(last_layer: _LastLayer) -> bool:
+def _is_too_large(last_layer: _LastLayer) -> bool:
     if last_layer.bias is not None:
-        most = last_layer.bias.clamp(max=0).sum().abs().maximum(last_layer.bias.clamp(min=0).sum())
-        return bool(most > 1 + SHARE + 4 * len(last_layer.bias) * last_layer.bias_noise)
+        largest_sum = last_layer.bias.clamp(max=0).sum().abs().maximum(last_layer.bias.clamp(min=0).sum())
+        return bool(largest_sum > 1 + MAX_DEVIATION + 4 * len(last_layer.bias) * last_layer.bias_noise)
     if last_layer.weight is None or last_layer.inputs is None:
         return False
     return bool(
-        last_layer.weight.clamp(max=0).sum().abs() > LARGER * last_layer.inputs.abs().sum(1).mean().clamp(min=1e-3)
+        last_layer.weight.clamp(max=0).sum().abs()
+        > MAX_INPUT_RATIO * last_layer.inputs.abs().sum(1).mean().clamp(min=1e-3)
     )
 
 
-def _raised(last_layer: _LastLayer) -> int:
-    """Count the classes that the update raises; an honest update raises none without samples.
+def _count_raised_classes(last_layer: _LastLayer) -> int:
+    """Count the classes whose logits the update raises; a client raises only classes of its samples.
 
-    By the bias, and behind a ReLU by every entry of a row.
+    The bias shows these classes, and after a ReLU each entry of a row.
     """
-    of_bias = of_rows = 0
+    by_bias = by_rows = 0
     if last_layer.bias is not None:
-        of_bias = int((last_layer.bias < -SMOOTHED / len(last_layer.bias) - 4 * last_layer.bias_noise).sum())
+        by_bias = int((last_layer.bias < -MAX_SMOOTHING / len(last_layer.bias) - 4 * last_layer.bias_noise).sum())
     if last_layer.weight is not None and last_layer.inputs is not None and float(last_layer.inputs.min()) >= 0:
         mean = last_layer.inputs.abs().double().mean(0)
-        if last_layer.bias is not None:  # the gradient tells what inputs it was made of
+        if last_layer.bias is not None:  # the gradient itself gives the mean of its inputs
             mean = (last_layer.weight.T @ last_layer.bias / (last_layer.bias @ last_layer.bias)).abs()
-        least = SMOOTHED / len(last_layer.weight) * mean.clamp(min=float(mean.mean())) + 4 * last_layer.weight_noise
-        of_rows = int((last_layer.weight < -least).any(1).sum())
-    return max(of_bias, of_rows)
+        smoothed = MAX_SMOOTHING / len(last_layer.weight) * mean.clamp(min=float(mean.mean()))
+        threshold = smoothed + 4 * last_layer.weight_noise
+        by_rows = int((last_layer.weight < -threshold).any(1).sum())
+    return max(by_bias, by_rows)
 
 
-def _rounding(update: Update, parameter: Tensor, given: Tensor) -> float:
-    """Return the rounding error of an entry; a change of weights has that of the weights."""
-    eps = max(torch.finfo(parameter.dtype).eps, torch.finfo(given.dtype).eps)
+def _rounding(update: Update, parameter: Tensor, tensor: Tensor) -> float:
+    """Return the rounding error of an entry; a change of the weights has the weights' rounding."""
+    eps = max(torch.finfo(parameter.dtype).eps, torch.finfo(tensor.dtype).eps)
     if update.kind == "gradient" or update.lr is None:
-        return eps * float(given.abs().max()) / update.steps
+        return eps * float(tensor.abs().max()) / update.steps
     return eps * float(parameter.detach().abs().max()) / update.lr

@@ -1,7 +1,7 @@
-"""Every attack with what it needs, so that none is given more than its adversary has.
+"""The registry of all attacks with their requirements, so that none gets more than its adversary has.
 
-The book's threat-model tables, the arena and the audit are made from this registry; `Attack.__call__` refuses to run
-an attack for an adversary that lacks something it needs.
+The book's threat-model tables, the arena and the audit use this registry; `Attack.__call__` raises for an adversary
+that lacks a requirement.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -83,43 +83,43 @@ _OF_DATA = {"aux", "prior"}
 @renamed(takes="options", apart="standalone_reason")
 @dataclass(frozen=True)
 class Attack:
-    """One attack: its source, what its adversary must have, and the inputs that it uses.
+    """One attack: its source, the requirements on its adversary, and its inputs.
 
     Raises `ValueError` if `options` has a name that is not in `INPUTS`.
     """
 
     name: str
-    """Unique, as the papers write it."""
+    """Unique name, as in the papers."""
     goal: Goal
     needs: frozenset[Need]
     """Requirements on the adversary."""
     summary: str
     """Description of its method, in one sentence."""
     function: Callable[..., Any]
-    """``recover(update, model, **options)``, which returns counts, images or words; or as `prepares` says."""
+    """``recover(update, model, **options)``, which returns counts, images or words; with `prepares`, ``prepare``."""
     prepares: bool = False
-    """Whether the function is ``prepare(model, **options)``, which returns a `Prepared`; what it does not take is given
-    with each update."""
+    """Whether the function is ``prepare(model, **options)``, which returns a `Prepared`; other options are passed with
+    each update."""
     paper: str = ""
     """Citation key of the paper; "" for an attack that no paper describes."""
     equation: str = ""
-    """The place in it."""
+    """Equations or sections of the paper."""
     options: Iterable[str] = ()
-    """Those of `INPUTS` that it uses if available; ``"aux"`` is implied for an attack that needs auxiliary data."""
+    """Names in `INPUTS` that it uses if available; ``"aux"`` is implied for attacks that need auxiliary data."""
     cost: Literal["seconds", "minutes"] = "seconds"
-    """Whether a recovery takes seconds, or minutes: those that take minutes are not run on update after update."""
+    """Duration of one recovery; attacks that take minutes do not run on many updates."""
     sees: Literal["one update", "aggregate"] = "one update"
-    """Whether it works on one client's update or needs only the aggregate."""
+    """Whether it needs one client's update, or only the aggregate."""
     server: Literal["passive", "malicious"] = "passive"
     """Whether the server keeps to the protocol."""
     sends: Callable[[nn.Module, int, int], list[nn.Module]] | None = None
-    """For a malicious server, ``sends(model, clients, seed)`` returns the models that it sends, one per client; the
-    updates are read with these models."""
+    """For a malicious server: ``sends(model, clients, seed)`` returns the models that it sends, one per client, with
+    which the updates are read."""
     standalone_reason: str = ""
     """Why it cannot run on the same updates as the other attacks; "" if it can."""
     applies: Callable[[nn.Module, Tensor | None, int], bool] = lambda *_: False
-    """Of an attack with such a reason: whether it applies to one client's updates all the same, given the model, one
-    input (None if there is no auxiliary one) and the number of samples."""
+    """For an attack with such a reason: whether it applies to one client's updates nevertheless, given the model, one
+    input (None without auxiliary data) and the number of samples."""
 
     def __post_init__(self) -> None:
         options = frozenset(self.options) | ({"aux"} if Need.AUXILIARY_DATA in self.needs else set())
@@ -129,32 +129,32 @@ class Attack:
 
     @property
     def blind(self) -> bool:
-        """Whether it ignores the update: a guess, which is the baseline of all others."""
+        """Whether it ignores the update: a guess, which is a baseline."""
         return self.needs <= {Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}
 
     @property
     def checks(self) -> bool:
-        """Whether `plausible` checks its updates: it does for attacks on one client's last layer."""
+        """Whether `plausible` checks its updates, as for attacks on one client's last layer."""
         return self.goal == "labels" and not self.blind and self.sees == "one update" and self.server == "passive"
 
     @property
     def uses(self) -> frozenset[Need]:
-        """All needs, and auxiliary data that are optional."""
+        """All requirements, and optional auxiliary data."""
         return self.needs | ({Need.AUXILIARY_DATA} if _OF_DATA & set(self.options) else set())
 
     @property
     def trained(self) -> bool:
-        """Whether preparing it includes a training with a number of iterations."""
+        """Whether its preparation trains for a number of iterations."""
         return "iterations" in self.options
 
     def inputs(self, adversary: Adversary | str, knowledge: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the inputs of `knowledge` that it uses; auxiliary data and prior only if the adversary has them."""
-        barred = set() if Need.AUXILIARY_DATA in adversary_of(adversary).has else _OF_DATA
-        taken = set(self.options) - barred
-        return {name: value for name, value in knowledge.items() if name in taken and value is not None}
+        """Return the inputs in `knowledge` that it uses; auxiliary data and prior only if the adversary has them."""
+        withheld_inputs = set() if Need.AUXILIARY_DATA in adversary_of(adversary).has else _OF_DATA
+        used_inputs = set(self.options) - withheld_inputs
+        return {name: value for name, value in knowledge.items() if name in used_inputs and value is not None}
 
     def lacking(self, adversary: Adversary | str) -> list[str]:
-        """Name what an adversary lacks for this attack; empty if nothing."""
+        """Return descriptions of the requirements that an adversary lacks; empty if it lacks none."""
         adversary = adversary_of(adversary)
         lacks = [need.value for need in Need if need in self.needs - adversary.has]
         if self.sees == "one update" and adversary.sees == "aggregate":
@@ -164,10 +164,9 @@ class Attack:
         return lacks
 
     def prepare(self, model: Any, *, adversary: Adversary | str, **options: Any) -> Prepared:
-        """Prepare a label attack to read updates of a model (of a server that sends models, of these in a list).
+        """Prepare a label attack for updates of a model, or of a list of models for a server that sends them.
 
-        Raises `ValueError` if the adversary lacks something that the attack needs, or there is none of this name; and
-        what the attack says of model and options.
+        Raises `ValueError` if the adversary is unknown or lacks a requirement, and as the attack documents.
         """
         adversary = adversary_of(adversary)
         if lacks := self.lacking(adversary):
@@ -178,13 +177,13 @@ class Attack:
         return _checked(read, model) if self.checks else read
 
     def split(self, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the options that prepare it, and those that are given with an update."""
+        """Split options into those for the preparation and those that are passed with each update."""
         parameters = signature(self.function).parameters if self.prepares else {}
         first = {name: value for name, value in options.items() if name in parameters}
         return first, {name: value for name, value in options.items() if name not in first}
 
     def __call__(self, update: Update, model: Any, *, adversary: Adversary | str, **options: Any) -> Any:
-        """Run the attack for an adversary, or for the one of `ADVERSARIES` with this name: counts, images or words.
+        """Run the attack for an adversary, or its name in `ADVERSARIES`; return counts, images or words.
 
         Raises `ValueError` as for `prepare`.
         """
@@ -194,15 +193,12 @@ class Attack:
 
 
 def adversary_of(chosen: Adversary | str) -> Adversary:
-    """Return an adversary, which may be given by its name.
-
-    Raises `ValueError` if none of `ADVERSARIES` has this name, or it is neither.
-    """
+    """Return an adversary, or the one of `ADVERSARIES` with this name; `ValueError` for anything else."""
     if isinstance(chosen, str):
-        named = {adversary.name: adversary for adversary in ADVERSARIES}
-        if chosen not in named:
-            raise ValueError(f"unknown adversary {chosen!r}; there are: {', '.join(map(repr, named))}")
-        return named[chosen]
+        by_name = {adversary.name: adversary for adversary in ADVERSARIES}
+        if chosen not in by_name:
+            raise ValueError(f"unknown adversary {chosen!r}; there are: {', '.join(map(repr, by_name))}")
+        return by_name[chosen]
     if not isinstance(chosen, Adversary):
         raise ValueError(f"adversary is an Adversary of fedleak.attacks.registry or its name, not {chosen!r}")
     return chosen
@@ -212,7 +208,7 @@ _ATTACKS: dict[str, Attack] = {}
 
 
 def register(attack: Attack) -> None:
-    """Add an attack; a name that is taken by another function is an error."""
+    """Add an attack; raise `ValueError` if its name is used already."""
     if attack.name in _ATTACKS:
         raise ValueError(f"an attack named {attack.name!r} is registered already: give yours another name")
     _ATTACKS[attack.name] = attack
@@ -243,7 +239,7 @@ def attack(name: str, *, needs: Iterable[Need], goal: Goal = "labels", **fields:
 
 
 def checked(prepare: Function) -> Function:
-    """Extend an attack's ``prepare(model, ...)`` by the check for contradictions and by wrappers' parameter names."""
+    """Decorate an attack's ``prepare(model, ...)``: check updates for contradictions, and accept wrappers' names."""
 
     @wraps(prepare)
     def checking(model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -266,12 +262,12 @@ def _checked(prepared: Prepared, model: Any) -> Prepared:
 
 
 def all_attacks() -> list[Attack]:
-    """Return every attack of the package, and every other that has been registered, in the order of registration.
+    """Return all attacks of the package and all others that are registered, in the order of registration.
 
-    A module of `fedleak.attacks.labels` or `.images` that registers an attack needs to be named nowhere else.
+    All modules of `fedleak.attacks.labels` and `.images` are imported and register their attacks.
     """
-    for room in ("labels", "images", "words"):
-        import_module(f"fedleak.attacks.{room}")
+    for package in ("labels", "images", "words"):
+        import_module(f"fedleak.attacks.{package}")
     return list(_ATTACKS.values())
 
 

@@ -1,4 +1,4 @@
-"""The result of a label attack, and an attack that is prepared for the updates of a model."""
+"""The result of a label attack, and an attack that is prepared for a model's updates."""
 
 import inspect
 import time
@@ -19,13 +19,14 @@ P = ParamSpec("P")
 @renamed(unmet="violated_assumptions")
 @dataclass(frozen=True)
 class Result:
-    """Label counts, and what the attack knows about them."""
+    """Label counts recovered by an attack, with intervals, proofs and violated assumptions."""
 
     counts: Tensor
-    """int64 ``[n]``; ``[U, n]`` of the U clients behind an aggregate."""
+    """Counts per class, int64 ``[n]``; ``[U, n]`` for an aggregate of U clients."""
     low: Tensor | None = None
-    """Lower and upper end of each count's interval, ``[n]``, of attacks that have some."""
+    """Lower ends of the counts' intervals, ``[n]``; None for attacks without intervals."""
     high: Tensor | None = None
+    """Upper ends, ``[n]``."""
     proven: Tensor | None = None
     """Number of labels per class that the update proves, int64 ``[n]``; None for attacks without proofs."""
     violated_assumptions: tuple[str, ...] = ()
@@ -37,19 +38,19 @@ class Result:
     """Duration of the recovery, without the preparation."""
 
     def counted(self) -> Tensor:
-        """Return the counts alone, and warn of every violated assumption."""
+        """Return the counts alone, and warn of each violated assumption."""
         for assumption in self.violated_assumptions:
             warnings.warn(f"{self.attack}: {assumption}", stacklevel=3)
         return self.counts
 
     def row(self) -> dict[str, Any]:
-        """Return the result as a row of a table, of numbers, strings and lists."""
+        """Return the result as a table's row of numbers, strings and lists."""
         parts = {name: getattr(self, name) for name in ("counts", "low", "high", "proven")}
         columns = {name: part.tolist() for name, part in parts.items() if part is not None}
         return {"attack": self.attack, **columns, "unmet": list(self.violated_assumptions), "seconds": self.seconds}
 
     def __str__(self) -> str:
-        """Write counts, intervals, number of proven labels and violated assumptions, one a line."""
+        """Return counts, intervals, number of proven labels and violated assumptions, one per line."""
         clients = self.counts.reshape(-1, self.counts.shape[-1]).tolist()
         lines = [f"{self.attack or 'label counts'}: {' | '.join(' '.join(map(str, row)) for row in clients)}"]
         if self.low is not None and self.high is not None:
@@ -62,28 +63,28 @@ class Result:
 
 @dataclass(frozen=True)
 class Prepared:
-    """An attack and the values that it computes once, from model and auxiliary data, for all updates."""
+    """An attack together with the values that it computes once, from model and auxiliary data, for all updates."""
 
     attack: str
     read: Callable[..., Tensor | Result]
-    """``read(update, **of_the_update)``."""
+    """``read(update, **of_the_update)`` returns counts or a `Result`."""
     check: Callable[..., tuple[str, ...]] | None = None
     """``check(update, scheme=...)`` returns the contradictions of an update, as in `fedleak.attacks.plausible`."""
 
     def recover(self, update: Update, **of_the_update: Any) -> Result:
-        """Recover the label counts behind an update: one client's, or the sum of several for an attack on aggregates.
+        """Recover the label counts behind one client's update or, for an attack on aggregates, behind a sum.
 
-        `of_the_update` has the inputs that belong to this update alone, by the names of
-        `fedleak.attacks.registry.INPUTS`, such as the ``scheme``. Raises `WithheldParameter` or `ValueError` as the
-        attack's ``recover`` says; `TypeError` if the attack returns no counts.
+        `of_the_update` has the inputs that belong to this update alone, such as the ``scheme``, by the names of
+        `fedleak.attacks.registry.INPUTS`. Raises `WithheldParameter` or `ValueError` as the attack documents;
+        `TypeError` if the attack returns no counts.
         """
         started = time.perf_counter()
-        answer = self.read(update, **of_the_update)
-        result = answer if isinstance(answer, Result) else Result(answer)
+        recovered = self.read(update, **of_the_update)
+        result = recovered if isinstance(recovered, Result) else Result(recovered)
         counts = result.counts
         if not isinstance(counts, Tensor) or counts.dtype != torch.long:
-            what = f"{counts.dtype} {list(counts.shape)}" if isinstance(counts, Tensor) else type(counts).__name__
-            raise TypeError(f"a label attack returns counts, torch.int64 [n]; this one returned {what}")
+            kind = f"{counts.dtype} {list(counts.shape)}" if isinstance(counts, Tensor) else type(counts).__name__
+            raise TypeError(f"a label attack returns counts, torch.int64 [n]; this one returned {kind}")
         seconds = time.perf_counter() - started
         contradicted = self.check(update, scheme=of_the_update.get("scheme")) if self.check else ()
         violated = (*result.violated_assumptions, *contradicted)
@@ -93,27 +94,28 @@ class Prepared:
 def once(prepare: Callable[P, Prepared], **of_the_update: Any) -> Callable[Concatenate[Update, P], Tensor]:
     """Return ``recover(update, …)``, which prepares an attack and recovers the counts of a single update.
 
-    It takes the parameters of `prepare`, and `of_the_update`: the keyword arguments of the attack's ``read``, with
-    their defaults.
+    The function takes the parameters of `prepare`, and the keyword arguments of ``read`` with the defaults in
+    `of_the_update`.
     """
 
     def recover(update: Update, *args: P.args, **kwargs: P.kwargs) -> Tensor:
-        given = {name: kwargs.pop(name) for name in of_the_update if name in kwargs}
+        update_options = {name: kwargs.pop(name) for name in of_the_update if name in kwargs}
         try:
             signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{prepare.__module__.rpartition('.')[2]}.recover(update, model, …): {error}") from None
-        return prepare(*args, **kwargs).recover(update, **given).counted()
+        return prepare(*args, **kwargs).recover(update, **update_options).counted()
 
     signature = inspect.signature(prepare)
-    first = inspect.Parameter("update", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Update)
-    last = [inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in of_the_update.items()]
+    update_parameter = inspect.Parameter("update", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Update)
+    keyword_only = inspect.Parameter.KEYWORD_ONLY
+    option_parameters = [inspect.Parameter(k, keyword_only, default=v) for k, v in of_the_update.items()]
     recover.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[first, *signature.parameters.values(), *last], return_annotation=Tensor
+        parameters=[update_parameter, *signature.parameters.values(), *option_parameters], return_annotation=Tensor
     )
     recover.__module__, recover.__qualname__ = prepare.__module__, "recover"
     recover.__doc__ = (
-        "Recover the label counts behind one update: `prepare`, with its parameters and errors, and read it.\n\n"
-        "    Warns of every assumption of the attack that does not hold.\n    "
+        "Prepare the attack and recover the label counts behind one update; see `prepare`.\n\n"
+        "    Warns of each violated assumption of the attack.\n    "
     )
     return recover

@@ -1,4 +1,4 @@
-"""Words: the rows of an embedding that move are those of the words in the client's texts."""
+"""Recover the words of a client's texts: the rows of an embedding that move are theirs."""
 
 from torch import Tensor, nn
 
@@ -8,7 +8,7 @@ from fedleak.models.inputs import embeddings, input_embedding
 
 
 def word_embedding(model: nn.Module) -> str:
-    """Name the weight of the embedding that takes the model's inputs; "" if it has none."""
+    """Name the weight of the embedding of the model's inputs; "" if it has none."""
     layers = embeddings(model)
     name = input_embedding(model) if layers else None
     weight = layers[name].weight if name else None
@@ -23,7 +23,7 @@ def word_embedding(model: nn.Module) -> str:
     standalone_reason="it is for models whose inputs are tokens",
 )
 def recover(update: Update, model: nn.Module) -> Tensor:
-    """Name the distinct words of all texts behind an update, ``[words]``, in ascending order.
+    """Recover the distinct words of all texts behind an update, ``[words]``, in ascending order.
 
     Raises `WithheldParameter` if the embedding's gradient is not shared; `ValueError` if the model's inputs are no
     tokens, or all rows move, as of a weight that is the last layer's too, or in noise.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedleak import models
 from fedleak.attacks.contest import view
-from fedleak.attacks.labels.simulated import Defended
+from fedleak.attacks.labels.simulated import MakeDefence
 from fedleak.attacks.registry import Adversary, Attack, get
 from fedleak.audit.classifier import check, copy_model, refuse_other_outputs
 from fedleak.audit.samples import Samples, divide, samples
@@ -148,7 +148,7 @@ def fresh(defence: Defence, seed: int, clients: int | None = None) -> Any:
     return replace(defence, **{field.name: given[field.name] for field in fields(defence) if field.name in given})
 
 
-def known_defence(setup: Setup, model: nn.Module) -> Defended | None:
+def known_defence(setup: Setup, model: nn.Module) -> MakeDefence | None:
     """Return the clients' defences as an attacker simulates them on the head; None where there are none or it cannot.
 
     It cannot behind local steps, whose change is defended and not the gradient, nor where a defence works on other

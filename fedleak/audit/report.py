@@ -17,7 +17,7 @@ from fedleak.audit.findings import AS_IT_IS, ImageResult, PrivacyResult, Verdict
 from fedleak.audit.writing import PAGE, REPORT, check_ending
 from fedleak.federated.spending import Spent
 from fedleak.files import write_text
-from fedleak.intervals import LEAST, UNBOUNDED, interval
+from fedleak.intervals import MIN_VALUES, UNBOUNDED, interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,7 +125,7 @@ class Report:
     def _row(self, scenario: str, attack: str, part: pd.DataFrame, floors: pd.DataFrame) -> dict[str, Any]:
         about = {"adversary": self.adversaries.get(attack, "–"), "why": self.remarks.get(attack, "")}
         row: dict[str, Any] = {"scenario": scenario, "attack": attack, "applies": True, **about, "n": len(part)}
-        several = "node" in part and part["node"].nunique() >= LEAST
+        several = "node" in part and part["node"].nunique() >= MIN_VALUES
         unit = part["node"] if several else part.index  # one client's updates are not independent
         for metric in ("iacc", "cacc", "exact"):
             low, high = interval(part.groupby(unit, sort=False)[metric].mean().to_numpy())
@@ -182,7 +182,7 @@ class Report:
         return [(name, then.get(name), now.get(name)) for name in now | then]
 
     def _written(self, figure: str = "", level: int = 1) -> Any:
-        about = {"mark": "#" * level, "figure": figure, "titles": WORDS, "least": LEAST}
+        about = {"mark": "#" * level, "figure": figure, "titles": WORDS, "least": MIN_VALUES}
         return REPORT.make_module({"report": self, **about})
 
     def headline(self) -> tuple[str, str, str]:

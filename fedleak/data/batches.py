@@ -1,4 +1,4 @@
-"""A client's batches: the composition of their labels, and images drawn for these.
+"""Draw a client's batches: the labels by a composition, and an image for each label.
 
 Both are vectorised over trials. Another composition is one more function in `COMPOSITIONS`.
 """
@@ -12,16 +12,16 @@ from fedleak import metrics
 from fedleak.data.images import Images
 
 Composition = Callable[[int, int, int, int, Generator], Tensor]
-"""From (batch_size, n_classes, trials, steps, generator) to int64 labels [trials, steps, batch_size]."""
+"""``(batch_size, n_classes, trials, steps, generator)`` gives int64 labels [trials, steps, batch_size]."""
 
 
 def balanced(batch_size: int, n_classes: int, trials: int, steps: int, generator: Generator) -> Tensor:
-    """LLG's balanced batch: every label an independent, uniform draw (so balanced in expectation only)."""
+    """Draw LLG's balanced batches: each label independently and uniformly, thus balanced only in expectation."""
     return _randint(n_classes, (trials, steps, batch_size), generator)
 
 
 def unbalanced(batch_size: int, n_classes: int, trials: int, steps: int, generator: Generator) -> Tensor:
-    """LLG's unbalanced batch: half of one class, a quarter of another, the rest uniform.
+    """Draw LLG's unbalanced batches: half of one class, a quarter of another, the rest uniform.
 
     B // 2 labels are of a random class and B // 4 of a different one, both the same in all steps of a trial.
     """
@@ -37,19 +37,19 @@ def unbalanced(batch_size: int, n_classes: int, trials: int, steps: int, generat
 
 
 def single(batch_size: int, n_classes: int, trials: int, steps: int, generator: Generator) -> Tensor:
-    """All labels of one random class, the same in all steps of a trial."""
+    """Draw batches of one random class, the same in all steps of a trial."""
     return _randint(n_classes, (trials, 1, 1), generator).expand(trials, steps, batch_size).clone()
 
 
 def permuted(batch_size: int, n_classes: int, trials: int, steps: int, generator: Generator) -> Tensor:
-    """As even as can be: no class occurs twice before all have occurred, in random order."""
+    """Draw the most even batches: no class occurs twice before all have occurred, in random order."""
     rounds = -(-batch_size // n_classes)
     keys = torch.rand((trials, steps, rounds, n_classes), generator=generator, device=generator.device)
     return keys.argsort(dim=-1).flatten(-2)[..., :batch_size]
 
 
 def subclassed(batch_size: int, n_classes: int, trials: int, steps: int, generator: Generator) -> Tensor:
-    """Every label a uniform draw from half of the classes (rounded up), the same half in all steps of a trial."""
+    """Draw labels uniformly from half of the classes (rounded up), the same half in all steps of a trial."""
     order = torch.rand((trials, n_classes), generator=generator, device=generator.device).argsort(dim=-1)
     chosen = _randint((n_classes + 1) // 2, (trials, steps * batch_size), generator)
     return order.gather(1, chosen).view(trials, steps, batch_size)
@@ -65,8 +65,8 @@ def compose(
 ) -> Tensor:
     """Draw the labels of the batches of many trials by one of `COMPOSITIONS`, int64 [trials, batch_size].
 
-    With `steps`, the local steps of FedAvg, they are [trials, steps, batch_size], a batch each; what a composition
-    fixes for a client holds in all its steps. The generator also decides the device. Raises `ValueError` if the
+    With `steps`, the local steps of FedAvg, they are [trials, steps, batch_size]; a composition's random choice for a
+    client holds in all of its steps. The generator also determines the device. Raises `ValueError` if the
     composition is unknown, or a size is below 1.
     """
     if composition not in COMPOSITIONS:
@@ -80,11 +80,11 @@ def compose(
 
 
 def draw(images: Images, labels: Tensor, generator: Generator) -> Tensor:
-    """Draw a random image for every label, int64 [..., batch_size]: indices into `images`, on its device.
+    """Draw a random image for each label, int64 [..., batch_size]; return indices into `images`, on its device.
 
-    A row is what the last axis runs over: one batch. Within a row no image is drawn twice, except of a class
-    that has fewer images than the row asks for: that class is drawn with replacement.
-    Rows are independent of each other. Raises `ValueError` if a label is out of range, or of a class without any image.
+    The last axis is one batch, in which no image occurs twice, unless a class has fewer images than the batch needs:
+    that class is drawn with replacement. Batches are independent. Raises `ValueError` if a label is out of range, or of
+    a class without any image.
     """
     if labels.numel() == 0:
         return torch.empty_like(labels, device=images.y.device)
@@ -142,7 +142,7 @@ def _below(bounds: Tensor, generator: Generator) -> Tensor:
 
 
 def _repeats(places: Tensor) -> Tensor:
-    """Mark every entry that equals an earlier one of its row, [rows, batch]."""
+    """Return whether each entry equals an earlier one of its row, [rows, batch]."""
     ordered, order = places.sort(dim=-1, stable=True)
     equal = torch.zeros_like(ordered, dtype=torch.bool)
     equal[:, 1:] = ordered[:, 1:] == ordered[:, :-1]

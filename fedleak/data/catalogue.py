@@ -1,4 +1,4 @@
-"""The data sets that `fedleak.data.load` knows: the one list behind the command line and the book's page."""
+"""The list of data sets for `fedleak.data.load`, the command line and the book."""
 
 import difflib
 from collections.abc import Iterable
@@ -12,9 +12,9 @@ class Entry:
     """One data set."""
 
     name: str
-    """As `load` spells it."""
+    """Name for `load`."""
     title: str
-    """As a page prints it."""
+    """Name on pages."""
     n_classes: int
     shape: tuple[int, ...]
     """Shape of one sample as loaded without `size`: channels, height and width; a text's length; a table's columns."""
@@ -23,7 +23,7 @@ class Entry:
     bibkey: str
     """Its reference in the book's bibliography."""
     stand_in: str = ""
-    """The embedded set to use where this one cannot be had; empty for the embedded ones."""
+    """Embedded set to use if this one is not available; "" for embedded sets."""
     note: str = ""
     """Note for the reader, in one line."""
     options: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Entry:
 
     @property
     def embedded(self) -> bool:
-        """Whether it comes with the package's dependencies: no network, no folder."""
+        """Whether it is part of the package's dependencies, and needs no network or folder."""
         return not self.stand_in
 
 
@@ -86,7 +86,7 @@ def entry(name: str) -> Entry:
 
 
 def title(name: str) -> str:
-    """Return what tables and figures call a data set: its title up to a comma; other names as they are."""
+    """Return a data set's name in tables and figures, its title up to a comma; unknown names are unchanged."""
     return next((listed.title.partition(",")[0] for listed in _ENTRIES if listed.name == name), name)
 
 

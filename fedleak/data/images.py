@@ -1,4 +1,4 @@
-"""A labelled set of images, texts or rows, and the class-stratified ways to divide one."""
+"""Labelled images, texts or rows, and their class-stratified division."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,22 +13,22 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Images:
-    """Labelled images of one data set and split, texts as tokens, or rows; other shapes or types: `ValueError`."""
+    """Labelled images, texts as tokens, or rows of one data set; raises `ValueError` for other shapes or types."""
 
     x: Tensor
-    """float32 [N, C, H, W], pixels in [0, 1], normalisation is the model's business; int64 [N, L], tokens >= 0; or
-    float32 [N, D], a table's rows, finite."""
+    """Pixels in [0, 1], float32 [N, C, H, W], which the model normalises; non-negative tokens, int64 [N, L]; or finite
+    rows of a table, float32 [N, D]."""
     y: Tensor
     """Labels in [0, n_classes), int64 [N]."""
     classes: tuple[str, ...] = ()
-    """The name of each class, in the order of the labels; by default they have numbers, up to the largest label."""
+    """Names of the classes, in the order of the labels; by default numbers up to the largest label."""
     name: str = "given"
-    """What was loaded, as `fedleak.data.load` spells it; so for `split`."""
+    """Name of the data set, as for `fedleak.data.load`."""
     split: str = "given"
     subset: bool = False
-    """True where this is not the whole official set."""
+    """Whether this is only a part of the official set."""
     source: str = "given by the user"
-    """Where the pixels came from, in one line."""
+    """Origin of the pixels, in one line."""
     licence: str = "the user's"
     """The data set's licence or terms, in one line."""
 
@@ -53,7 +53,7 @@ class Images:
         elif self.x.ndim == 2:
             if not torch.isfinite(self.x).all():
                 raise ValueError(f"{self.name}: rows must be finite")
-        # NaN fails both comparisons, so it is refused here too.
+        # NaN fails both comparisons, and is rejected, too.
         elif self.x.numel() and not (self.x.min() >= 0 and self.x.max() <= 1):
             raise ValueError(
                 f"{self.name}: pixels must be in [0, 1], found [{self.x.min().item():g}, {self.x.max().item():g}]"
@@ -107,16 +107,16 @@ class Images:
         return (self.y == label).nonzero().flatten()
 
     def take(self, indices: Tensor | Sequence[int]) -> Self:
-        """Return the images at `indices` [M], in that order; a subset unless none is left out."""
+        """Return the images at `indices` [M], in that order; it is a subset unless it has all images."""
         indices = torch.as_tensor(indices, dtype=torch.int64, device=self.y.device)
         left_out = len(indices.unique()) < len(self)
         return replace(self, x=self.x[indices], y=self.y[indices], subset=self.subset or left_out)
 
     def split_in_two(self, seed: int, fraction: float = 0.5) -> tuple[Self, Self]:
-        """Divide into two disjoint sets at random, stratified by class: say the victims' and the attacker's.
+        """Divide the images at random into two disjoint sets, stratified by class, as for victims and attacker.
 
-        `fraction` is the first set's share, of each class to within one image; a `ValueError` if it is outside (0, 1),
-        or leaves one of the two sets empty.
+        `fraction` is the first set's share, of each class to within one image. Raises `ValueError` if it is outside
+        (0, 1) or leaves a set empty.
         """
         if not 0 < fraction < 1:
             raise ValueError(f"fraction must be between 0 and 1, not {fraction}")
@@ -133,17 +133,16 @@ class Images:
 
 
 def refuse_negative(tokens: Tensor, name: str) -> None:
-    """Refuse negative tokens, int64 [N, L], with a `ValueError`."""
+    """Raise `ValueError` for negative tokens, int64 [N, L]."""
     if tokens.numel() and tokens.min() < 0:
         raise ValueError(f"{name}: tokens must not be negative, found {int(tokens.min())}: pad with a token of its own")
 
 
 def stratified_choice(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Choose `count` items at random, of each class its share to within one item: ascending indices into `labels` [N].
+    """Choose `count` random items, of each class its share to within one item; return indices into `labels` [N].
 
-    The items are lined up class after class, the classes and each class's items in random order, and `count`
-    of them are picked at even distances: exactly `count` in all, and as many of a class as its length holds.
-    Of classes of a single item every n-th is picked. More than N are a `ValueError`.
+    The items are sorted by class, with classes and items in random order, and `count` of them are chosen at even
+    distances. The indices are ascending. Raises `ValueError` for more than N items.
     """
     total = len(labels)
     if not 0 <= count <= total:

@@ -1,4 +1,4 @@
-"""Heterogeneous partitions of a data set among clients."""
+"""Divide a data set among clients heterogeneously."""
 
 import numpy as np
 import torch
@@ -6,16 +6,16 @@ from torch import Tensor
 
 from fedleak.renamed import renamed
 
-ATTEMPTS = 1000
+MAX_ATTEMPTS = 1000
 
 
 def dirichlet(labels: Tensor, clients: int, concentration: float, seed: int, *, at_least: int = 1) -> list[Tensor]:
     """Give each client a Dirichlet-distributed share of every class (Yurochkin et al., ICML 2019, Sec. 4).
 
     Returns each client's indices into the `labels`, int64 ``[N]``, in random order. The smaller the `concentration`
-    (alpha), the fewer classes a client holds. Every sample goes to exactly one client. A partition that leaves a client
-    with fewer than `at_least` samples is drawn again, as a whole; 0 allows empty clients. Raises `ValueError` for
-    values out of range, more samples asked for than there are, or if 1000 draws left somebody with too few.
+    (alpha), the fewer classes a client has. Each sample belongs to exactly one client. Partitions in which a client has
+    fewer than `at_least` samples are drawn again; 0 allows empty clients. Raises `ValueError` for values out of range,
+    more samples than there are, or 1000 partitions without enough samples.
     """
     if clients < 1 or at_least < 0 or not (concentration > 0 and np.isfinite(concentration)):
         raise ValueError(
@@ -29,7 +29,7 @@ def dirichlet(labels: Tensor, clients: int, concentration: float, seed: int, *, 
         )
     rng = np.random.default_rng(seed)
     by_class = [np.flatnonzero(labels.cpu().numpy() == c) for c in labels.unique().cpu().numpy()]
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         pieces = [[np.empty(0, dtype=np.int64)] for _ in range(clients)]
         for members in by_class:
             shares = rng.dirichlet(np.full(clients, concentration))
@@ -40,14 +40,14 @@ def dirichlet(labels: Tensor, clients: int, concentration: float, seed: int, *, 
         if min(map(len, parts)) >= at_least:
             return [torch.from_numpy(part) for part in parts]
     raise ValueError(
-        f"{ATTEMPTS} partitions with concentration {concentration:g} all left a client with fewer than {at_least} "
+        f"{MAX_ATTEMPTS} partitions with concentration {concentration:g} all left a client with fewer than {at_least} "
         f"of {len(labels)} samples: raise the concentration, or lower at_least"
     )
 
 
 @renamed(own="indices")
 def local_batches(indices: Tensor, steps: int, batch_size: int, generator: torch.Generator) -> Tensor:
-    """Draw a client's local batches from its `indices`, ``[steps, batch_size]``: epochs in random order, end to end.
+    """Draw a client's local batches from its `indices`, ``[steps, batch_size]``, in successive shuffled epochs.
 
     Raises `ValueError` if the client has no samples, or a size is below 1.
     """

@@ -1,4 +1,4 @@
-"""`load`: from the name of a data set to its images, wherever they are; `check`, what is there; and the downloads."""
+"""Load data sets by name (`load`), check which are available (`check`), and download them."""
 
 import os
 import shutil
@@ -26,9 +26,9 @@ EMBEDDED: dict[str, Callable[[tuple[int, ...]], Raw]] = {
     "wine": lambda size: embedded.rows("wine"),
     "breast-cancer": lambda size: embedded.rows("breast-cancer"),
 }
-"""By the height and width of what is cut."""
+"""Functions of the patches' height and width that return an embedded data set."""
 LIMIT_SEED = 0
-"""Fixes which images a `limit` keeps."""
+"""Random seed of the images that a `limit` selects."""
 
 
 def load(
@@ -98,7 +98,7 @@ def _within(labels: np.ndarray, limit: int | None) -> np.ndarray:
 
 
 def folder_of(root: str | os.PathLike[str] | None) -> Path | None:
-    """Return the folder to look in: the given one, or the one that the environment names, if any."""
+    """Return `root`, or the folder that the environment names, or None."""
     chosen = root if root is not None else os.environ.get(ENVIRONMENT)
     return Path(chosen).expanduser() if chosen else None
 
@@ -106,7 +106,7 @@ def folder_of(root: str | os.PathLike[str] | None) -> Path | None:
 def _raw(
     dataset: Entry, split: str, size: tuple[int, int] | None, root: Path | None, download: bool, options: dict[str, Any]
 ) -> Raw:
-    """Return a split as it is found, after a download where it is not there and that is wanted."""
+    """Read a split; with `download` it is downloaded if it is missing."""
     if split == "all":
         return joined(*(_raw(dataset, part, size, root, download, options) for part in SPLITS[:2]))
     if dataset.embedded:
@@ -142,11 +142,10 @@ DOWNLOADS: dict[str, Callable[[Path], object]] = {
 
 
 def fetch(name: str, root: Path) -> None:
-    """Download a data set in torchvision's layout, with progress and checksums; `DataNotFound` says why it failed.
+    """Download a data set in torchvision's layout, with progress and checksums; raise `DataNotFound` if it fails.
 
-    It is made in a hidden folder beside its place and moved there when whole: a download that breaks off
-    leaves nothing that could be taken for the data set. What has its name already (a damaged or partial copy,
-    else there would be nothing to download) is kept beside it, as ``NAME.replaced-*``.
+    A hidden folder in `root` receives the download, and its files are moved once complete, so that an interrupted
+    download leaves no partial data set. A damaged or partial copy with the same name becomes ``NAME.replaced-*``.
     """
     if name not in DOWNLOADS:
         advice = ": get it from image-net.org and unpack it with torchvision" if name == "imagenet" else ""
@@ -170,19 +169,19 @@ class Finding(NamedTuple):
     name: str
     state: Literal["found", "missing", "corrupt"]
     counts: dict[str, int]
-    """Split to the number of its images, of those that are there."""
+    """Number of images by available split."""
     subset: bool = False
     detail: str = ""
-    """The source, what is wrong, or what to do."""
+    """The source, the fault, or the remedy."""
 
     @property
     def whole(self) -> bool:
-        """Whether both official splits are there, complete."""
+        """Whether both official splits are complete."""
         return self.state == "found" and not self.subset and len(self.counts) == 2
 
 
 def check(root: str | os.PathLike[str] | None = None, sample: int = 64) -> list[Finding]:
-    """Read every data set in the folder, by default that of `FEDLEAK_DATA`: what is found, missing or corrupt.
+    """Check each data set in the folder, by default that of `FEDLEAK_DATA`: found, missing or corrupt.
 
     Files with a published checksum and archives (by their CRC) are read completely; up to `sample` images per
     split are decoded, evenly spaced.
@@ -191,7 +190,7 @@ def check(root: str | os.PathLike[str] | None = None, sample: int = 64) -> list[
 
 
 def examine(dataset: Entry, root: Path | None, sample: int = 64) -> Finding:
-    """Read one data set, as `check` reads all."""
+    """Check one data set, as `check` does for all."""
     counts: dict[str, int] = {}
     if dataset.name == "synthetic":
         return Finding(dataset.name, "found", counts, detail="generated when asked for")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Real numbers in [-bound, bound] as signed integers of `bits` bits, and these as integers modulo 2^64.
+    """Encoding of real numbers in [-bound, bound] as signed integers of `bits` bits, stored modulo 2^64.
 
     Raises `ValueError` for fewer than 2 or more than 53 bits (a double's), or a bound that is not a positive number.
     """
@@ -33,13 +33,13 @@ class FixedPoint:
 
     @property
     def step(self) -> float:
-        """The distance of neighbouring numbers: a single value is off by at most half of it."""
+        """Distance of neighbouring numbers; a single value's error is at most half of it."""
         return self.bound / (2 ** (self.bits - 1) - 1)
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """Return the integers, uint64, of any shape.
+        """Encode real numbers of any shape as integers, uint64.
 
-        Raises `ValueError` if a value is NaN, infinite or outside the bound: it would be cut off silently.
+        Raises `ValueError` if a value is NaN, infinite or outside the bound.
         """
         if not np.isfinite(values).all():
             raise ValueError("NaN or infinite values cannot be encoded")
@@ -48,15 +48,15 @@ class FixedPoint:
         return np.rint(values.astype(np.float64) / self.step).astype(np.int64).view(np.uint64)
 
     def decode(self, integers: np.ndarray) -> np.ndarray:
-        """Return the real numbers, float64, of encoded ones or of their sums."""
+        """Decode integers, or sums of them, to real numbers, float64."""
         return integers.view(np.int64) * self.step
 
 
 def plain_sum(updates: Sequence[Update], encoding: FixedPoint | None = None) -> Update:
-    """Sum updates in the clear: what secure aggregation gives the server, at no cost.
+    """Sum updates in the clear, which is fast and gives the sum of secure aggregation.
 
-    With an encoding they are rounded as the protocol does: the result is the same bit by bit, float64. Raises
-    `ValueError` if the updates are not gradients of one step, of the same parameters.
+    With an encoding, updates are rounded as in the protocol, and the result is bitwise the same, float64. Raises
+    `ValueError` if the updates are not gradients of one step with the same parameters.
     """
     if encoding is not None:
         return _decoded(updates, np.sum(_encoded(updates, encoding), axis=0), encoding)
@@ -73,9 +73,9 @@ def secure_sum(
     dropped: Collection[int] = (),
     entropy: Callable[[int], bytes] = os.urandom,
 ) -> "tuple[Update, Transcript]":
-    """Sum updates by the protocol; return the sum of the survivors' (float64, exact to the encoding) and what was seen.
+    """Sum updates by the protocol; return the survivors' sum (float64, rounded by the encoding) and the transcript.
 
-    Raises `ValueError` if the updates do not go together, the sum does not fit in 64 bits, or too few clients are left.
+    Raises `ValueError` if the updates do not fit together, the sum does not fit in 64 bits, or too few clients survive.
 
     Parameters
     ----------
@@ -84,8 +84,8 @@ def secure_sum(
     encoding
         Encoding of real numbers as integers.
     threshold, dropped
-        Clients needed to remove the masks, by default two thirds, rounded up; numbers of those that drop out after
-        sharing their keys.
+        Number of clients that are needed to remove the masks, by default two thirds, rounded up; numbers of the clients
+        that drop out after sharing their keys.
     entropy
         Source of the clients' secrets, ``entropy(n)`` being n random bytes; the sum does not depend on it.
     """

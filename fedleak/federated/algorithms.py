@@ -1,4 +1,4 @@
-"""Real rounds of a scheme: the server, and the clients that it sends its model to."""
+"""Run rounds of a scheme with a server and its clients."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,14 +14,14 @@ from fedleak.federated.update import Update
 
 @dataclass
 class Server:
-    """The server: the global model, what it sends along, and the record that an honest-but-curious one keeps."""
+    """The server: its global model, the tensors that it sends, and its record of all updates (honest but curious)."""
 
     model: nn.Module
     """The global model, trained in place."""
     scheme: Scheme
     """The scheme of all clients."""
     clients: int
-    """How many there are; all of them take part in every round."""
+    """Number of clients; all of them participate in every round."""
     sent: State = field(default_factory=dict)
     correction: State = field(default_factory=dict)
 
@@ -33,11 +33,10 @@ class Server:
         self.controls: list[State] = []
 
     def round(self, x: Sequence[Tensor], y: Sequence[Tensor]) -> list[Update]:
-        """Let every client train on its batches and move the model by their mean, as the scheme has it.
+        """Train each client on its batches, update the model as the scheme prescribes, and return the updates.
 
-        Batches are ``[steps, B, C, H, W]`` and ``[steps, B]`` a client. The clients' updates of this round, which are
-        returned, are from the model as it was before. Raises `ValueError` if there are not as many batches as clients;
-        see `Client.train` for the rest.
+        Batches are ``[steps, B, C, H, W]`` and ``[steps, B]`` per client. Raises `ValueError` if there are not as many
+        batches as clients, and as `Client.train` does.
         """
         if not len(x) == len(y) == self.clients:
             raise ValueError(f"expected the batches of {self.clients} clients, got {len(x)} and {len(y)}")
@@ -51,14 +50,14 @@ class Server:
             self.sent = {k: torch.stack([c.state[k] for c in self.members]).mean(0) for k in mean}
         elif name == "feddc":
             self.sent = mean
-        if name in ("feddyn", "feddc"):  # both move by the mean of the updates of all rounds so far as well
+        if name in ("feddyn", "feddc"):  # both also add the mean of all earlier rounds' updates
             self.correction = {k: d + self.correction.get(k, 0) for k, d in mean.items()}
         for k, parameter in self.model.named_parameters():
             parameter.data.add_(mean[k] + self.correction[k] if self.correction else mean[k])
         return updates
 
     def history(self, client: int, name: str) -> Tensor:
-        """Return h of parameter `name` in the last round's update of a client, from what the server has seen."""
+        """Return h of parameter `name` in a client's last update, computed from the server's records."""
         past = [u.tensors[name] for u in self.records[client][:-1]]
         mean = None
         if self.scheme.name == "feddc" and past:

@@ -1,4 +1,4 @@
-"""Honest clients on their own batches: FedSGD and FedAvg (McMahan et al., AISTATS 2017), and any other scheme."""
+"""Train honest clients: by FedSGD and FedAvg (McMahan et al., AISTATS 2017), and by any other scheme."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,22 +14,22 @@ from fedleak.federated.schemes import Scheme
 from fedleak.federated.update import Update
 
 State = dict[str, Tensor]
-"""Parameter name to tensor."""
+"""Tensors by parameter name."""
 
 
 @dataclass(frozen=True)
 class Softening:
-    """How a client makes labels soft.
+    """A client's label smoothing and mixup.
 
     Raises `ValueError` for a smoothing outside [0, 1] or a mixup below 0.
 
     Parameters
     ----------
     smoothing
-        Label smoothing: this share of every label is spread over all classes (Szegedy et al., CVPR 2016).
+        Share of each label that is spread over all classes (Szegedy et al., CVPR 2016).
     mixup
-        If above 0, every image and label is mixed with another of its batch; the first has the share λ, drawn once a
-        batch from Beta(mixup, mixup) (Zhang et al., ICLR 2018).
+        If above 0, each image and label is mixed with another one of the batch; its share λ is drawn once per batch
+        from Beta(mixup, mixup) (Zhang et al., ICLR 2018).
     seed
         Random seed of mixup's draws.
     """
@@ -43,20 +43,20 @@ class Softening:
             raise ValueError(f"smoothing is in [0, 1] and mixup at least 0, got {self.smoothing} and {self.mixup}")
 
     def mixed(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, float, Tensor]:
-        """Return a batch's mixed images, the share λ of each one's own label, and whose label has the rest."""
+        """Return mixed images, the share λ of each image and its label, and the indices of their partners."""
         if not self.mixup:
             return x, 1.0, torch.arange(len(x), device=x.device)
         parts = torch._standard_gamma(torch.full((2,), self.mixup, dtype=torch.float64), generator=generator)
         share = float(parts[0] / parts.sum().clamp(min=1e-300))
-        other = torch.randperm(len(x), generator=generator).to(x.device)
-        return share * x + (1 - share) * x[other], share, other
+        partners = torch.randperm(len(x), generator=generator).to(x.device)
+        return share * x + (1 - share) * x[partners], share, partners
 
 
 HARD = Softening()
 
 
 def fedsgd(model: nn.Module, x: Tensor, y: Tensor, softening: Softening = HARD, loss: Loss | None = None) -> Update:
-    """Share the gradient of one batch's loss, images ``[B, C, H, W]`` and labels ``[B]``; see `fedavg`."""
+    """Return the gradient of the loss on images ``[B, C, H, W]`` and labels ``[B]`` as an update; see `fedavg`."""
     return fedavg(model, x.unsqueeze(0), y.unsqueeze(0), lr=1.0, share="gradient", softening=softening, loss=loss)
 
 
@@ -69,19 +69,19 @@ def fedavg(
     softening: Softening = HARD,
     loss: Loss | None = None,
 ) -> Update:
-    """Train on one batch after the other with plain SGD and share the result; the model is left as it was.
+    """Train with plain SGD, one step per batch, and return the update; the model is not modified.
 
     Raises `ValueError` for shapes that do not fit together, an empty batch or labels outside the model's classes.
 
     Parameters
     ----------
     model, lr
-        The global model of this round, with batch norm in the mode it is in, and the learning rate of the local steps.
+        The global model of this round, whose mode batch norm follows; learning rate of the local steps.
     x, y
         The local batches: images ``[steps, B, C, H, W]`` and labels ``[steps, B]``.
     share
-        ``"gradient"``: the gradients summed over the steps. ``"delta"``: weights after minus before.
-        With plain SGD the two carry the same information.
+        ``"gradient"``: the gradients summed over the steps. ``"delta"``: the weights after minus those before. With
+        plain SGD both contain the same information.
     softening
         Label smoothing and mixup, by default neither.
     loss
@@ -91,7 +91,7 @@ def fedavg(
     start = {name: p.detach() for name, p in model.named_parameters()}
     weights = {name: p.clone().requires_grad_() for name, p in start.items()}
     total = {name: torch.zeros_like(p) for name, p in start.items()}
-    for gradients in _steps(model, weights, x, y, softening, loss):
+    for gradients in _iterate_gradients(model, weights, x, y, softening, loss):
         for name, gradient in gradients.items():
             total[name] += gradient
             weights[name].data -= lr * gradient
@@ -103,11 +103,11 @@ def fedavg(
 
 @dataclass
 class Client:
-    """One client of a scheme: what it keeps from one round to the next.
+    """One client of a scheme, with its state between rounds.
 
-    ``state`` is, for each parameter: Scaffold's control variate; FedDyn's linear term, minus the gradient of the
-    last round's optimum; FedDC's regularised drift together with its correction. Nothing for the other schemes. `loss`
-    is that of `fedavg`.
+    ``state`` has, by parameter, Scaffold's control variate; FedDyn's linear term, minus the gradient at the last
+    round's optimum; or FedDC's regularised drift and correction. It is empty for other schemes. `loss` is as for
+    `fedavg`.
     """
 
     scheme: Scheme
@@ -116,7 +116,7 @@ class Client:
     loss: Loss | None = None
 
     def train(self, model: nn.Module, x: Tensor, y: Tensor, server: Mapping[str, Tensor]) -> Update:
-        """Train for a round from the global model, which is left as it was, and share the change of the weights.
+        """Train for a round from the global model, which is not modified, and return the change of the weights.
 
         Raises `ValueError` as for `fedavg`, or for another number of steps than the scheme's.
 
@@ -131,17 +131,17 @@ class Client:
         check_batches(x, y, scheme.steps)
         start = {k: p.detach() for k, p in model.named_parameters()}
         zeros = {k: torch.zeros_like(p) for k, p in start.items()}
-        sent = {**zeros, **server}
+        from_server = {**zeros, **server}
         self.state = self.state or zeros
         horizon = scheme.lr * scheme.steps
-        added = self.state if scheme.regularisation else {}  # to every gradient of this round, whatever the weights are
+        added = self.state if scheme.regularisation else {}  # to each gradient, independent of the weights
         if scheme.name == "scaffold":
-            added = {k: sent[k] - value for k, value in self.state.items()}
+            added = {k: from_server[k] - value for k, value in self.state.items()}
         elif scheme.name == "feddc" and self.last:
-            added = {k: value + (self.last[k] - sent[k]) / horizon for k, value in self.state.items()}
+            added = {k: value + (self.last[k] - from_server[k]) / horizon for k, value in self.state.items()}
         weights = {k: p.clone().requires_grad_() for k, p in start.items()}
         optimiser = scheme.optimiser(weights.values())
-        for gradients in _steps(model, weights, x, y, HARD, self.loss):
+        for gradients in _iterate_gradients(model, weights, x, y, HARD, self.loss):
             for k, gradient in gradients.items():
                 if added:
                     gradient = gradient + (added[k] + scheme.regularisation * (weights[k].detach() - start[k]))
@@ -149,14 +149,14 @@ class Client:
             optimiser.step()
         self.last = delta = {k: w.detach() - start[k] for k, w in weights.items()}
         if scheme.name == "scaffold":
-            self.state = {k: value - sent[k] - delta[k] / horizon for k, value in self.state.items()}
+            self.state = {k: value - from_server[k] - delta[k] / horizon for k, value in self.state.items()}
         elif scheme.name in ("feddyn", "feddc"):
             self.state = {k: value + scheme.regularisation * delta[k] for k, value in self.state.items()}
         return Update(delta, "delta", y.numel(), scheme.steps, scheme.lr)
 
 
 def check_batches(x: Tensor, y: Tensor, *axes: int | str) -> None:
-    """Refuse batches that are empty or not of these axes, sizes or names of any size, with one for the samples."""
+    """Raise `ValueError` unless x and y have these axes (sizes, or names of any size), then one for the samples."""
     fit = y.dim() == len(axes) + 1 < x.dim() and x.shape[: y.dim()] == y.shape and y.numel()
     if not fit or any(isinstance(axis, int) and axis != size for axis, size in zip(axes, y.shape, strict=False)):
         of = ", ".join(map(str, axes))
@@ -165,12 +165,12 @@ def check_batches(x: Tensor, y: Tensor, *axes: int | str) -> None:
         )
 
 
-def _steps(
+def _iterate_gradients(
     model: nn.Module, weights: State, x: Tensor, y: Tensor, softening: Softening, loss: Loss | None
 ) -> Iterator[State]:
-    """Yield each batch's gradients of the loss at what `weights` hold by then; 0 where there are none.
+    """Yield each batch's gradients of the loss at the current `weights`; 0 for unused parameters.
 
-    Whoever asks for them moves the weights; batch norm's statistics move here, and not the model's.
+    The caller changes the weights between batches. Batch norm's statistics change in a copy, not in the model.
     """
     if loss is not None and softening.smoothing:
         raise ValueError("a loss of your own smooths its labels itself: leave out the softening's smoothing")
@@ -178,12 +178,12 @@ def _steps(
     buffers = {name: b.clone() for name, b in model.named_buffers()}
     generator = torch.Generator().manual_seed(softening.seed)
     for images, labels in zip(x, y, strict=True):
-        mixed, share, other = softening.mixed(images, generator)
+        mixed, share, partners = softening.mixed(images, generator)
         logits = functional_call(model, (weights, buffers), (mixed,))
         if int(labels.max()) >= logits.shape[1] or int(labels.min()) < 0:
             raise ValueError(f"labels lie in 0..{logits.shape[1] - 1}, got {int(labels.min())}..{int(labels.max())}")
         value = loss(logits, labels)
         if share < 1:
-            value = share * value + (1 - share) * loss(logits, labels[other])
+            value = share * value + (1 - share) * loss(logits, labels[partners])
         gradients = torch.autograd.grad(value, list(weights.values()), materialize_grads=True)
         yield dict(zip(weights, gradients, strict=True))

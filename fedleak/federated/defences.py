@@ -1,7 +1,7 @@
-"""Defences: clients change their updates before sharing them, by noise, clipping or sparsification.
+"""Defences: clients add noise to their updates, clip or sparsify them before sharing.
 
-A defence works on the updates of K clients at once, ``{name: [K, ...]}``; `protect` applies it to a single `Update`.
-Those that are `register`-ed, with their strengths, are measured by the arena and the audit.
+A defence transforms the updates of K clients at once, ``{name: [K, ...]}``; `protect` applies it to a single `Update`.
+The arena and the audit measure all defences that are `register`-ed, at their strengths.
 """
 
 import math
@@ -18,10 +18,10 @@ from fedleak.models import head
 
 
 class Defence(Protocol):
-    """A function of the updates of K clients; `clients` ``[K]`` says whose they are, for defences with a memory."""
+    """A function of the updates of K clients, with their indices `clients` ``[K]`` for defences that have a memory."""
 
     def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
-        """Return the updates as they are shared."""
+        """Return the updates that are shared."""
 
 
 def protect(update: Update, defence: Defence, client: int = 0) -> Update:
@@ -32,37 +32,37 @@ def protect(update: Update, defence: Defence, client: int = 0) -> Update:
 
 
 def fit_defence(defence: Defence, update: Update) -> Defence:
-    """Return the defence for updates of this kind: what ``defence.fit_to(update)`` returns, if it has that method.
+    """Return ``defence.fit_to(update)``, or the defence itself if it has no such method.
 
-    A defence needs it if its scale is that of changes of weights: it gets them, or gradients, and cannot tell which.
+    A defence needs the method if its scale is that of changes of the weights, since updates may also be gradients.
     """
     fit = getattr(defence, "fit_to", None)
     return fit(update) if callable(fit) else defence
 
 
 Maker = Callable[[float, nn.Module, int, int], Defence]
-"""``make(strength, model, clients, seed)`` returns a defence for that many clients of a model, without memory."""
+"""``make(strength, model, clients, seed)`` returns a new defence for that many clients of a model."""
 
 
 @dataclass(frozen=True)
 class Protection:
-    """A kind of defence, and the strengths that it is measured at."""
+    """A kind of defence, and the strengths at which it is measured."""
 
     name: str
     make: Maker
     strengths: tuple[float, ...] = (0.0,)
     """Strengths that the arena measures."""
     remedies: tuple[float, ...] = (0.0,)
-    """Strengths that an audit adds to a set-up; in `register` by default `strengths`."""
+    """Strengths that an audit tries; `register` uses `strengths` by default."""
     relative: bool = False
-    """Whether `remedies` are multiples of the size (root mean square) of the update's own entries."""
+    """Whether `remedies` are multiples of the root mean square of the update's entries."""
     says: Callable[[float], str] | None = None
-    """Writes a remedy's strength in words; by default name and number."""
+    """Description of the defence at a strength; by default its name and the number."""
     changes_training: bool = True
-    """Whether the server learns from something else than without it, which may cost accuracy."""
+    """Whether it changes the sum that the server learns from, which may cost accuracy."""
 
     def words(self, strength: float) -> str:
-        """Write the defence at a strength in words."""
+        """Return a description of the defence at a strength."""
         return self.says(strength) if self.says else f"{self.name}, {strength:g}" if strength else self.name
 
 
@@ -70,7 +70,7 @@ _PROTECTIONS: dict[str, Protection] = {}
 
 
 def register(name: str, **fields: Any) -> Callable[[Maker], Maker]:
-    """Register the decorated `Maker` as a `Protection` with these fields; a name that is taken is a `ValueError`."""
+    """Register the decorated `Maker` as a `Protection` with these fields; raise `ValueError` for a used name."""
     if name in _PROTECTIONS:
         raise ValueError(f"a defence named {name!r} is registered already")
 
@@ -82,7 +82,7 @@ def register(name: str, **fields: Any) -> Callable[[Maker], Maker]:
 
 
 def protections() -> dict[str, Protection]:
-    """Return every kind of defence that is registered, by name."""
+    """Return all registered kinds of defences by name."""
     return dict(_PROTECTIONS)
 
 
@@ -94,7 +94,7 @@ def _positive(**values: float) -> None:
 
 @dataclass
 class PureNoise:
-    """Add N(0, sigma^2) to every entry, new noise in every call (LLG, Sec. 6.5.1, "pure noise").
+    """Add new noise from N(0, sigma^2) to each entry in each call (LLG, Sec. 6.5.1, "pure noise").
 
     Raises `ValueError` if `sigma` is not a positive number.
     """
@@ -118,9 +118,8 @@ class PureNoise:
 class ClippedNoise:
     """Clip each tensor to the L2 norm `bound`, then add noise (LLG, Sec. 6.5.1, after Geyer et al. 2017).
 
-    The clipping is ``p / max(1, ||p|| / bound)``, per tensor as in the released code: a whole update of T tensors is
-    then bounded by ``bound * sqrt(T)`` only, and that is the sensitivity to account for. Raises `ValueError` if `bound`
-    or `sigma` is not a positive number.
+    The clipping is ``p / max(1, ||p|| / bound)`` per tensor, as in the released code. The sensitivity of a complete
+    update of T tensors is thus ``bound * sqrt(T)``. Raises `ValueError` if `bound` or `sigma` is not a positive number.
     """
 
     bound: float
@@ -143,15 +142,15 @@ class ClippedNoise:
 
 @dataclass
 class Sparsification:
-    """Gradient compression with memory (Lin et al., ICLR 2018): what is not sent now is added to later rounds.
+    """Gradient compression with memory (Lin et al., ICLR 2018): entries that are not sent are added to later rounds.
 
-    Each client sends the largest magnitudes of each tensor, at least one.
+    Each client sends the entries with the largest magnitudes of each tensor, at least one.
     """
 
     discard: float
     """Share of the entries that are not sent in a round (LLG's compression ratio theta), in [0, 1)."""
     clients: int = field(default=1, repr=False)
-    """Number of clients whose rest is remembered, at least 1."""
+    """Number of clients whose remainders are stored, at least 1."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.discard < 1:
@@ -161,16 +160,16 @@ class Sparsification:
         self.residual: Stacked = {}
 
     def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
-        """Return the sparse updates of this round and remember the rest."""
+        """Return the sparse updates of this round and store the remainders."""
         sent = {}
         for name, tensor in updates.items():
-            rest = self.residual.setdefault(name, tensor.new_zeros(self.clients, *tensor.shape[1:]))
-            whole = tensor + rest[clients]
-            flat = whole.flatten(1)
+            remainders = self.residual.setdefault(name, tensor.new_zeros(self.clients, *tensor.shape[1:]))
+            accumulated = tensor + remainders[clients]
+            flat = accumulated.flatten(1)
             discarded = min(round(self.discard * flat.shape[1]), flat.shape[1] - 1)
             smallest = flat.abs().topk(discarded, dim=1, largest=False).indices
-            sent[name] = flat.scatter(1, smallest, 0).view_as(whole)
-            rest[clients] = whole - sent[name]
+            sent[name] = flat.scatter(1, smallest, 0).view_as(accumulated)
+            remainders[clients] = accumulated - sent[name]
         return sent
 
 
@@ -185,7 +184,7 @@ def _noise(strength: float, model: nn.Module, clients: int, seed: int) -> Defenc
     return PureNoise(strength, seed)
 
 
-# No remedy of an audit: the bound would have to follow the update's norm, and noise is there by itself.
+# Not a remedy in audits: the bound would depend on the update's norm, and noise alone is a remedy already.
 @register("clipping and noise", strengths=(0.003, 0.03), remedies=())
 def _clipped_noise(strength: float, model: nn.Module, clients: int, seed: int) -> Defence:
     return ClippedNoise(0.2, strength, seed)

@@ -1,4 +1,4 @@
-"""Notes in a run's folder of contributions that a recorder could not record; see `fedleak.federated.recording`."""
+"""Note contributions that could not be recorded in a run's folder; see `fedleak.federated.recording`."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -12,17 +12,17 @@ with extra("recordings"):
 
 
 def file_name(node: str) -> str:
-    """Return a node's name as a part of a file's name."""
+    """Return a node's name with only the characters that file names allow."""
     return re.sub("[^A-Za-z0-9_.-]", "_", node)[:100]
 
 
 def gap(folder: Path | str, round: int, seen_by: str, node: str) -> Path:
-    """Return the file in which a recorder says why it could not record a contribution."""
+    """Return the file with the reason why a contribution could not be recorded."""
     return Path(folder) / "missing" / f"round-{round:04d}-{seen_by}-{node}.txt"
 
 
 def note_gap(folder: Path | str, round: int, seen_by: str, node: str, error: Exception | str) -> None:
-    """Write to a run's folder why a contribution could not be recorded."""
+    """Write the reason why a contribution could not be recorded to a run's folder."""
     reason = str(error)
     if isinstance(error, ValidationError):
         reason = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
@@ -32,16 +32,16 @@ def note_gap(folder: Path | str, round: int, seen_by: str, node: str, error: Exc
 
 
 def list_gaps(folder: Path, recorded: Collection[tuple[int, str]], total: str) -> Iterator[str]:
-    """Return the contributions that are not recorded, and why.
+    """Yield a description of each contribution that is not recorded, with the reason.
 
     Parameters
     ----------
     folder
         The run's folder.
     recorded
-        Round and node of what is recorded, by another recorder too.
+        Round and node of all recorded contributions.
     total
-        Node of a sum, which has all contributions of its round.
+        Node of a sum, which includes all contributions of its round.
     """
     for path in sorted(folder.glob("missing/round-*-*.txt")):
         number, _, node = path.stem.removeprefix("round-").split("-", 2)

@@ -1,8 +1,8 @@
-"""Inspection of a model by a client before training: traces of models that are crafted to leak.
+"""Inspect a model on the client before training, for traces of models that are crafted to leak.
 
-A malicious server sends a model whose gradient says more than an honest one's: LIA-SA and EludingSA cut the data off by
-one layer, class fishing shuts all classes but one out, Robbing the Fed and MANDRAKE sort images into bins. Each check
-below looks for one such trace and gives a number with its threshold. A server that knows the checks can stay below all
+A malicious server sends a model whose gradient reveals more than an honest model's: LIA-SA and EludingSA make one layer
+ignore the data, class fishing excludes all classes but one, Robbing the Fed and MANDRAKE sort images into bins. Each
+check looks for one such trace and compares a number with a threshold. A server that knows the checks can stay below all
 thresholds: a model without a finding may still be malicious.
 """
 
@@ -17,25 +17,25 @@ from torch import Tensor, nn
 from fedleak.models.inputs import as_inputs, run, watched
 
 HIDDEN = 10.0
-"""What goes into a layer behind the first is taken to lie within ± this; batch norm's output, in deviations."""
+"""Assumed bound of all layers' inputs except the first's; for batch norm's output in standard deviations."""
 CONSTANT = 0.1
-"""A unit is cut off from the data where all of it moves the unit's output by at most this share of the output."""
+"""Largest change of a unit's output over all inputs, as a share of the output, of a unit that ignores the data."""
 DEAD = 0.9
-"""Share of a layer's units that are cut off or inactive. (Half of them may be pruned away.)"""
+"""Threshold for the share of a layer's units that ignore the data or are inactive. (Pruning may remove half.)"""
 PARALLEL = 1e-4
-"""Two rows are the same up to a scale where their cosine differs from ± 1 by less than this."""
+"""Largest difference of two rows' cosine from ± 1 at which they count as equal up to a scale."""
 DUPLICATED = 0.5
-"""Share of a layer's rows that another row repeats up to a scale."""
+"""Threshold for the share of a layer's rows that repeat another row up to a scale."""
 ALIGNED = 0.9
-"""Mean squared cosine of a layer's rows with their common direction."""
+"""Threshold for the mean squared cosine of a layer's rows with their common direction."""
 SHUT_OUT = 10.0
-"""How far, in logits, a class stays below another one, whatever goes into the last layer."""
+"""Threshold for the logits by which a class stays below another one for all inputs of the last layer."""
 SILENT = 1e-3
-"""An activation is silent on a batch where it varies by at most this share of its size; a ReLU that gives 0 does."""
+"""Largest variation over a batch, as a share of its size, of an activation that counts as silent (a ReLU at 0)."""
 SATURATED = 1e-3
-"""Largest entropy of the batch's softmaxes, as a share of the largest possible one, where all name the same class."""
+"""Threshold for the largest softmax entropy in a batch, relative to the maximum, if all predict the same class."""
 SMALLEST = 4
-"""Layers of fewer rows or columns are not compared row by row; bins are at least twice as many."""
+"""Fewest rows and columns of a layer whose rows are compared; bins need twice as many."""
 
 
 class Finding(NamedTuple):
@@ -44,11 +44,11 @@ class Finding(NamedTuple):
     check: str
     """Name of the check: see `inspect_model`."""
     where: str
-    """The tensor or layer that was looked at."""
+    """The inspected tensor or layer."""
     number: float
     """Measured value."""
     threshold: float
-    """From where on it is a finding."""
+    """Value at which the number becomes a finding."""
     why: str
     """Meaning of the value, with its unit."""
 
@@ -57,7 +57,7 @@ class Finding(NamedTuple):
 
 
 class RefusedModel(ValueError):
-    """A client refuses to train on a model; ``findings`` say why."""
+    """A client rejects a model; ``findings`` has the reasons."""
 
     def __init__(self, findings: list[Finding]):
         self.findings = findings
@@ -71,67 +71,69 @@ def inspect_model(
     *,
     bounds: tuple[float, float] = (0.0, 1.0),
 ) -> list[Finding]:
-    """Return what speaks against training on a model that a server has sent; nothing if no check finds anything.
+    """Return the findings that speak against training on a model that a server has sent.
 
-    The weights alone give the checks ``"dead units"``, ``"duplicated rows"``, ``"bins"`` (a fully connected layer whose
-    rows have one direction, and biases of their own), ``"class shut out"`` (of the last matrix), ``"not finite"`` and
-    ``"not readable"``. With the module there is ``"not the client's model"``, and with samples of the client's own too
+    The checks of the weights are ``"dead units"``, ``"duplicated rows"``, ``"bins"`` (a fully connected layer whose
+    rows have the same direction and different biases), ``"class shut out"`` (in the last matrix), ``"not finite"`` and
+    ``"not readable"``. With the module the check ``"not the client's model"`` is added, and with samples
     ``"silent activations"`` and ``"saturated softmax"``. Raises `ValueError` for samples without a module, or fewer
-    than two of them.
+    than two.
 
     Parameters
     ----------
     state
-        What was sent, as ``model.state_dict()`` has it; weights are known by their names. The first weight that is no
-        vector is taken for the input layer's, the last matrix for the last layer's.
+        The state that was sent, as from ``model.state_dict()``. The first weight that is not a vector counts as the
+        input layer's, the last matrix as the last layer's.
     model
-        The client's own module, which takes this state; it is copied, and keeps its weights and its mode.
+        The client's module, into a copy of which the state is loaded.
     x
-        Samples of the client ``[B, ...]``, two at least, as the model takes them. Activations that are modules of
-        `torch.nn` are seen, functions are not.
+        Samples of the client ``[B, ...]``, at least two. Only activations that are modules of `torch.nn` are inspected,
+        not functions.
     bounds
-        Between which numbers the model's inputs lie.
+        Range of the model's inputs.
     """
     if x is not None and (model is None or len(x) < 2):
         raise ValueError("samples are passed through the client's model, and are at least two")
     layers = list(_layers(state))
     if not layers:
         return [unreadable("tensors that are called weights, which nothing can be inspected without")]
-    wrong = {name: float((~t.isfinite()).sum()) for name, t in state.items() if not t.isfinite().all()}
-    if wrong:
-        return [Finding("not finite", name, number, 1, "entries") for name, number in wrong.items()]
-    findings = [f for place, layer in enumerate(layers) for f in _of_layer(*layer, None if place else bounds)]
+    non_finite_counts = {name: float((~t.isfinite()).sum()) for name, t in state.items() if not t.isfinite().all()}
+    if non_finite_counts:
+        return [Finding("not finite", name, number, 1, "entries") for name, number in non_finite_counts.items()]
+    findings = [f for k, layer in enumerate(layers) for f in _inspect_layer(*layer, None if k else bounds)]
     if matrices := [layer for layer in layers if layer[1].dim() == 2]:
-        findings += _of_head(*matrices[-1])
-    return findings + (_of_model(state, model, x) if model is not None else [])
+        findings += _inspect_head(*matrices[-1])
+    return findings + (_inspect_module(state, model, x) if model is not None else [])
 
 
 def unreadable(why: object) -> Finding:
-    """Return the finding of a model that cannot be inspected, for this reason."""
+    """Return the finding that a model cannot be inspected, with the reason."""
     return Finding("not readable", "the state", 0, 1, str(why))
 
 
 def _layers(state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor, Tensor | None]]:
-    called = [name for name in state if "weight" in name.rpartition(".")[2] and not name.endswith("_mask")]
-    named = [(name, state[name]) for name in called if state[name].is_floating_point() and state[name].numel()]
-    for name, weight in sorted(named, key=lambda item: item[1].dim() < 2):
+    weight_names = [name for name in state if "weight" in name.rpartition(".")[2] and not name.endswith("_mask")]
+    weights = [(name, state[name]) for name in weight_names if state[name].is_floating_point() and state[name].numel()]
+    for name, weight in sorted(weights, key=lambda item: item[1].dim() < 2):
         path, dot, last = name.rpartition(".")
         bias = state.get(path + dot + last.replace("weight", "bias"))
-        fits = bias is not None and bias.shape == weight.shape[:1]
-        yield name, weight.detach().float(), bias.detach().float() if fits and bias is not None else None
+        has_bias = bias is not None and bias.shape == weight.shape[:1]
+        yield name, weight.detach().float(), bias.detach().float() if has_bias and bias is not None else None
 
 
-def _of_layer(name: str, weight: Tensor, bias: Tensor | None, bounds: tuple[float, float] | None) -> Iterator[Finding]:
+def _inspect_layer(
+    name: str, weight: Tensor, bias: Tensor | None, bounds: tuple[float, float] | None
+) -> Iterator[Finding]:
     rows = weight.flatten(1) if weight.dim() > 1 else weight[:, None]
     low, high = bounds or (-HIDDEN, HIDDEN)
     centre = rows.sum(1) * (low + high) / 2 + (0 if bias is None else bias)
-    reach = rows.abs().sum(1) * (high - low) / 2
-    dead = int(((reach <= CONSTANT * centre.abs()) | (centre + reach <= 0)).sum()) / len(rows)
+    max_change = rows.abs().sum(1) * (high - low) / 2
+    dead = int(((max_change <= CONSTANT * centre.abs()) | (centre + max_change <= 0)).sum()) / len(rows)
     if dead >= DEAD:
         yield Finding("dead units", name, dead, DEAD, "of its units give (nearly) the same whatever goes in")
     if weight.dim() < 2 or min(rows.shape) < SMALLEST:
         return
-    unit = nn.functional.normalize(rows[(rows != 0).sum(1) > 1])  # a single entry is parallel to half of the others
+    unit = nn.functional.normalize(rows[(rows != 0).sum(1) > 1])  # rows with one entry are often parallel by chance
     twins = sum(int(((part @ unit.T).abs() >= 1 - PARALLEL).sum(1).gt(1).sum()) for part in unit.split(1024))
     if twins >= DUPLICATED * len(rows):
         yield Finding("duplicated rows", name, twins / len(rows), DUPLICATED, "of its rows repeat another's direction")
@@ -145,17 +147,17 @@ def _of_layer(name: str, weight: Tensor, bias: Tensor | None, bounds: tuple[floa
         yield Finding("bins", name, aligned, ALIGNED, "mean squared cosine of its rows, whose biases sort the inputs")
 
 
-def _of_head(name: str, weight: Tensor, bias: Tensor | None) -> Iterator[Finding]:
+def _inspect_head(name: str, weight: Tensor, bias: Tensor | None) -> Iterator[Finding]:
     if bias is None or len(weight) < 2:
         return
     first = int(bias.argmax())
-    behind = bias[first] - bias - HIDDEN * (weight - weight[first]).abs().sum(1)
-    behind[first] = -math.inf
-    if (number := float(behind.max())) >= SHUT_OUT:
+    shortfalls = bias[first] - bias - HIDDEN * (weight - weight[first]).abs().sum(1)
+    shortfalls[first] = -math.inf
+    if (number := float(shortfalls.max())) >= SHUT_OUT:
         yield Finding("class shut out", name, number, SHUT_OUT, "logits that a class is behind, whatever goes in")
 
 
-def _of_model(state: Mapping[str, Tensor], model: nn.Module, x: Tensor | None) -> list[Finding]:
+def _inspect_module(state: Mapping[str, Tensor], model: nn.Module, x: Tensor | None) -> list[Finding]:
     model = copy.deepcopy(model)
     try:
         model.load_state_dict(dict(state))
@@ -167,13 +169,13 @@ def _of_model(state: Mapping[str, Tensor], model: nn.Module, x: Tensor | None) -
     activations = {n: m for n, m in model.named_modules() if type(m).__module__ == "torch.nn.modules.activation"}
     silenced: dict[str, float] = {}
 
-    def note(name: str, _: Tensor, outputs: Tensor) -> None:
+    def record_silence(name: str, _: Tensor, outputs: Tensor) -> None:
         units = outputs.detach().transpose(0, 1).flatten(1)
         low, high = units.amin(1), units.amax(1)
         silent = high - low <= SILENT * torch.maximum(low.abs(), high.abs())
         silenced[name] = max(silenced.get(name, 0.0), int(silent.sum()) / len(silent))
 
-    with watched(activations, note):
+    with watched(activations, record_silence):
         logits = run(model, as_inputs(x, model))
     if not isinstance(logits, Tensor) or logits.dim() != 2:
         raise ValueError("the client's model does not take these samples, or gives no logits [B, n]")

@@ -1,4 +1,4 @@
-"""Record a training loop of one's own, plain PyTorch or Opacus: see `fedleak.federated.recording` for the folder."""
+"""Record any training loop in PyTorch or Opacus; see `fedleak.federated.recording` for the folder."""
 
 import math
 import warnings
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.federated.gaps import note_gap
-from fedleak.federated.loss_check import CROSS_ENTROPY, LossCheck, never_raising
-from fedleak.federated.measured import StepFactor, labels_of_steps, measured_facts, step_factor
-from fedleak.federated.opacus import of_opacus, step_of
+from fedleak.federated.loss_check import CROSS_ENTROPY, LossCheck, note_failure
+from fedleak.federated.measured import StepFactor, assign_labels_to_steps, collect_facts, compare_step_gradient
+from fedleak.federated.opacus import read_opacus_privacy, read_step_noise
 from fedleak.federated.recording import Contribution, write
-from fedleak.federated.step_check import StepCheck, declared_rules, innermost
+from fedleak.federated.step_check import StepCheck, list_declared_rules, unwrap_optimiser
 
 
 @contextmanager
@@ -29,10 +29,10 @@ def record(
     sent: Callable[[], Mapping[str, Tensor]] | None = None,
     **facts: Any,
 ) -> Iterator[Callable[[Tensor], None]]:
-    """Record what a block of ordinary PyTorch training makes of a model, as one client's part in a round.
+    """Record how a block of ordinary PyTorch training changes a model, as one client's part in a round.
 
     A round in which a GradScaler skipped every step is a warning and a gap in the folder. Raises `ValueError` if no
-    gradient was computed or no labels were shown. What raises in the block leaves no file.
+    gradient was computed or no labels were recorded. If the block raises, no file is written.
 
     Parameters
     ----------
@@ -41,17 +41,17 @@ def record(
     model
         The trained model, also one that Opacus has wrapped.
     optimiser
-        One of `torch.optim`, or Opacus' ``DPOptimizer``, whose only step hook goes on working. It tells the number of
-        steps, their rate and their momentum, and Opacus' also its noise.
+        An optimiser of `torch.optim`, or Opacus' ``DPOptimizer``, whose only step hook continues to work. The number of
+        steps, their rate and momentum, and Opacus' noise are read from it.
     round, node, facts
         As in `Contribution`.
     sent
-        Returns the state that leaves the client, by the model's names, where it is not the trained model's own.
+        Function that returns the state that leaves the client, by the model's names; by default the trained model's.
 
     Yields
     ------
     Callable
-        To be called with the labels of every batch, integers ``[B]``.
+        Function to call with the labels of each batch, integers ``[B]``.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def record(
     >>> one.update().tensors["weight"].shape
     torch.Size([3, 4])
 
-    The same with differential privacy. Opacus' accountant sits in the optimiser's one hook, and counts on:
+    The same with differential privacy. Opacus' accountant uses the optimiser's only hook, and continues to count:
 
     >>> from opacus import PrivacyEngine
     >>> from torch.utils.data import DataLoader, TensorDataset
@@ -93,37 +93,37 @@ def record(
     """
     inner = getattr(model, "_module", model)  # Opacus' GradSampleModule
     before = {name: tensor.detach().clone() for name, tensor in inner.state_dict().items()}
-    watch = _Watch(inner, optimiser)
+    recorder = _TrainingHooks(inner, optimiser)
     try:
-        yield watch.show
+        yield recorder.show
     finally:
-        watch.close()
-    if watch.skipped:
+        recorder.close()
+    if recorder.skipped:
         note_gap(folder, round, "client", node, SKIPPED)
         warnings.warn(f"nothing recorded of round {round}, node {node}: {SKIPPED}", stacklevel=3)
         return
-    details = watch.facts(before)
-    after = trained = inner.state_dict()
-    if sent is not None and _differ(before, trained, after := {**sent()}):
-        details["verified"] = [what for what in details["verified"] if what == "labels"]
-    write(folder, Contribution(round=round, node=node, **{**details, **facts}), before, after)
+    details = recorder.facts(before)
+    sent_state = trained = inner.state_dict()
+    if sent is not None and _states_differ(before, trained, sent_state := {**sent()}):
+        details["verified"] = [fact for fact in details["verified"] if fact == "labels"]
+    write(folder, Contribution(round=round, node=node, **{**details, **facts}), before, sent_state)
 
 
-def _differ(before: Mapping[str, Tensor], trained: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> bool:
-    """Return whether a sent state is another one than the trained model's, beyond a thousandth of its change."""
-    changed = {name: tensor for name, tensor in trained.items() if tensor.is_floating_point()}
-    size = math.hypot(*((tensor - before[name]).norm().item() for name, tensor in changed.items()))
-    return not math.hypot(*((sent[name].to(t) - t).norm().item() for name, t in changed.items())) <= 1e-3 * size
+def _states_differ(before: Mapping[str, Tensor], trained: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> bool:
+    """Return whether a sent state differs from the trained model's by more than a thousandth of its change."""
+    trained_tensors = {name: tensor for name, tensor in trained.items() if tensor.is_floating_point()}
+    size = math.hypot(*((tensor - before[name]).norm().item() for name, tensor in trained_tensors.items()))
+    return not math.hypot(*((sent[name].to(t) - t).norm().item() for name, t in trained_tensors.items())) <= 1e-3 * size
 
 
 SKIPPED = "no step was made: the optimiser was never called, or a GradScaler met infinite gradients each time"
 
 
-class _Watch:
-    """Hooks on a model and its optimiser, and what they show of a client's part in a round."""
+class _TrainingHooks:
+    """Hooks on a model and its optimiser that measure a client's part in a round."""
 
     def __init__(self, model: nn.Module, optimiser: Any):
-        self.model, self.optimiser, self.inner = model, optimiser, innermost(optimiser)
+        self.model, self.optimiser, self.inner = model, optimiser, unwrap_optimiser(optimiser)
         self.private = hasattr(optimiser, "attach_step_hook")
         self.failure = ""
         self.steps = StepCheck(model, self.inner)
@@ -132,7 +132,7 @@ class _Watch:
         self._summed: Tensor | None = None
         self.labels: list[Tensor] = []
         self.nested = ""
-        """Shape of labels that are not ``[B]``, if there were some."""
+        """Shape of labels that are not ``[B]``; "" if there are none."""
         self.noise: list[tuple[float, float]] = []
         self.factors: list[StepFactor] = []
         self._divisor = 1.0
@@ -148,14 +148,14 @@ class _Watch:
             optimiser.attach_step_hook(self._noisy)
 
     def show(self, labels: Tensor) -> None:
-        """Take the labels of a batch."""
+        """Record the labels of a batch."""
         self.labels.append(class_labels(labels))
         shape = list(torch.as_tensor(labels).shape)
         if len(shape) > 1 and shape[-1] > 1:
             self.nested = str(shape)
 
     def close(self) -> None:
-        """Leave model and optimiser as they were."""
+        """Remove all hooks from model and optimiser."""
         self.loss.close()
         for handle in self._handles:
             handle.remove()
@@ -165,31 +165,31 @@ class _Watch:
     def _noisy(self, optimiser: Any) -> None:
         if self._accountant is not None:
             self._accountant(optimiser)
-        self.noise.append(step_of(optimiser, self._accountant))
-        # Opacus takes each sample's gradient of a mean as if its loss were undivided, and divides by its own number.
+        self.noise.append(read_step_noise(optimiser, self._accountant))
+        # Opacus undoes the division by the batch of a mean loss, and divides by its own number instead.
         summed = getattr(self.loss.parameter, "summed_grad", None)
         self._summed = summed.detach().clone() if isinstance(summed, Tensor) else None
         mean = optimiser.loss_reduction == "mean"
         self._divisor = optimiser.expected_batch_size * optimiser.accumulated_iterations if mean else math.inf
 
-    @never_raising
+    @note_failure
     def _before(self, *_: Any) -> None:
-        self._depth += 1  # a subclass' step and the one that it calls both have hooks
+        self._depth += 1  # hooks run for a subclass' step and again for the inherited one
         if self._depth > 1:
             return
-        self.steps.before()
+        self.steps.predict_step()
         self._gradient = self._head_gradient()
 
     def _head_gradient(self) -> Tensor | None:
         p = self.loss.last if self.loss.parameter is None else self.loss.parameter
         return None if p is None or p.grad is None else p.grad.detach().clone()
 
-    @never_raising
+    @note_failure
     def _after(self, *_: Any) -> None:
         self._depth -= 1
-        if not self._depth and self.steps.after():
+        if not self._depth and self.steps.compare_step():
             backwards = self.loss.take(self.steps.steps - 1)
-            if self.private and self.loss.head and not backwards:  # Poisson sampling drew nobody: noise alone
+            if self.private and self.loss.head and not backwards:  # Poisson sampling drew no sample: noise alone
                 self.factors.append(StepFactor(CROSS_ENTROPY))
                 return
             divisor = self._divisor if self.private else None
@@ -198,38 +198,39 @@ class _Watch:
                 self._gradient = self._head_gradient()
             elif self.private and self._summed is not None:
                 self._gradient = self._summed
-            self.factors.append(step_factor(backwards, self._gradient, scale, divisor))
+            self.factors.append(compare_step_gradient(backwards, self._gradient, scale, divisor))
 
     @property
     def skipped(self) -> bool:
-        """Whether gradients were computed and no step was made of them."""
+        """Whether gradients were computed, but no step used them."""
         return not self.steps.steps and bool(self.loss.backwards and self.labels)
 
     def facts(self, before: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Return what is recorded: fields of `Contribution`."""
+        """Return the measured fields of `Contribution`."""
         labels = self.labels
-        self.steps.look_outside()
+        self.steps.note_outside_changes()
         if not self.steps.steps or not labels:
             raise ValueError(
                 f"{self.steps.steps} optimiser steps and {len(labels)} batches of labels: call `saw(y)` in each step"
             )
-        batches, visible = labels_of_steps(labels, self.loss, self.steps.steps)
+        batches, visible = assign_labels_to_steps(labels, self.loss, self.steps.steps)
         batches = self._passed_once(batches)
         samples = torch.cat(batches)
         sizes = [len(batch) for batch in batches]
+        privacy = read_opacus_privacy(self.noise, sizes, self.model, self.optimiser, before) if self.noise else None
         facts = {
             **training_facts(self.optimiser),
             "samples": len(samples),
             "steps": self.steps.steps,
             "batch_size": max(sizes),
             "counts": samples.bincount().tolist(),
-            "privacy": of_opacus(self.noise, sizes, self.model, self.optimiser, before) if self.noise else None,
-            **measured_facts(self.steps, self.loss, self.factors, self.failure or self.loss.failure),
+            "privacy": privacy,
+            **collect_facts(self.steps, self.loss, self.factors, self.failure or self.loss.failure),
         }
-        passed = torch.cat(labels).bincount(minlength=len(facts["counts"]))
-        used = torch.tensor(facts["counts"])
-        used = nn.functional.pad(used, (0, len(passed) - len(used)))
-        if visible and (missing := int((used - passed).clamp(min=0).sum())):
+        shown_counts = torch.cat(labels).bincount(minlength=len(facts["counts"]))
+        used_counts = torch.tensor(facts["counts"])
+        used_counts = nn.functional.pad(used_counts, (0, len(shown_counts) - len(used_counts)))
+        if visible and (missing := int((used_counts - shown_counts).clamp(min=0).sum())):
             facts["doubts"].append(
                 f"{missing} of the {len(samples)} labels that the loss used were not shown (pseudo-labels, or others)"
             )
@@ -240,18 +241,18 @@ class _Watch:
         return {**facts, "verified": [*facts["verified"], *["labels"] * visible]}
 
     def _passed_once(self, batches: list[Tensor]) -> list[Tensor]:
-        """Return each step's labels once where all samples passed the model several times, as in R-Drop."""
-        passed = torch.cat(self.labels)
-        times = sum(map(len, batches)) // max(len(passed), 1)
+        """Return each step's labels once if all samples passed the model several times, as in R-Drop."""
+        shown_labels = torch.cat(self.labels)
+        times = sum(map(len, batches)) // max(len(shown_labels), 1)
         passes = sum(len(item.passes) for item in self.loss.backwards if item.step in range(len(batches)))
         if times < 2 or passes < times * len(batches) or any(bool((b.bincount() % times).any()) for b in batches):
             return batches
         once = [batch.sort().values[::times] for batch in batches]
-        return once if torch.equal(torch.cat(once).sort().values, passed.sort().values) else batches
+        return once if torch.equal(torch.cat(once).sort().values, shown_labels.sort().values) else batches
 
 
 def class_labels(labels: Any) -> Tensor:
-    """Return labels of classes as int64 ``[N]`` on the CPU, without those that a cross-entropy ignores (-100).
+    """Return class labels as int64 ``[N]`` on the CPU, without those that a cross-entropy ignores (-100).
 
     Raises `ValueError` for labels of another kind: floats, several labels per sample, probabilities of classes.
     """
@@ -274,19 +275,19 @@ def class_labels(labels: Any) -> Tensor:
 
 
 IGNORED = -100
-"""Label of samples that PyTorch's cross-entropy leaves out."""
+"""Label of samples that PyTorch's cross-entropy ignores."""
 
 
 def training_facts(optimiser: Any) -> dict[str, Any]:
     """Return an optimiser's name, rate, momentum and weight decay, as its parameter groups declare them.
 
-    The name is the class' in lower case, ``"nag"`` with Nesterov's momentum. An optimiser whose groups differ, or one
-    with dampening or that maximizes, has a name that says so, and no plain SGD is made of it.
+    The name is the class' in lower case, ``"nag"`` with Nesterov's momentum. The name also states groups that differ,
+    dampening and maximization, so that the optimiser does not count as plain SGD.
     """
-    inner = innermost(optimiser)
-    rules = declared_rules(inner)
+    inner = unwrap_optimiser(optimiser)
+    rules = list_declared_rules(inner)
     rule = rules[-1]
     name = "nag" if rule.nesterov else type(inner).__name__.lower()
-    odd = {"parameter groups that differ": len(rules) > 1, "dampening": rule.gain != 1, "maximize": rule.sign < 0}
-    name += "".join(f" with {what}" for what, holds in odd.items() if holds)
+    other = {"parameter groups that differ": len(rules) > 1, "dampening": rule.gain != 1, "maximize": rule.sign < 0}
+    name += "".join(f" with {deviation}" for deviation, holds in other.items() if holds)
     return {"optimiser": name, "lr": rule.lr, "momentum": rule.momentum, "weight_decay": rule.weight_decay}

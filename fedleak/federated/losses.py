@@ -1,9 +1,9 @@
-"""The clients' loss: any function of logits and labels, and the form of those that an informed attacker can undo.
+"""The clients' loss: any function of logits and labels; measure the form of those that an informed attacker can undo.
 
 For many losses the gradient with respect to a sample's logits is ``(t p - T) / D``: p is the softmax, T the target of
 the sample's class, t its sum, and D is 1 or a sum over the batch. Cross-entropy with class weights w has T = w_c e_c
-and D = sum_i w_{y_i}; label smoothing spreads T; reduction "sum" has D = 1; a factor is one of T. `measure_form` finds
-T and D by differentiating the loss, so that a module, a lambda and a `functools.partial` are treated alike.
+and D = sum_i w_{y_i}; label smoothing spreads T; reduction "sum" has D = 1; a factor of the loss is a factor of T.
+`measure_form` differentiates the loss, so that modules, lambdas and `functools.partial` are treated in the same way.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 Loss = Callable[[Tensor, Tensor], Tensor]
 """``loss(logits [N, n], labels [N])`` returns one number."""
 _DENSE = (nn.BCEWithLogitsLoss, nn.MSELoss, nn.MultiLabelSoftMarginLoss)
-"""Modules of PyTorch whose targets have the logits' shape: they are given one-hot labels."""
+"""PyTorch's modules whose targets have the logits' shape, and which therefore get one-hot labels."""
 TOLERANCE = 1e-3
 """Tolerance of a measured gradient, as a share of its largest entry."""
 
@@ -36,10 +36,10 @@ class LossForm:
         return self.targets.sum(1)
 
     def factor(self, batch_size: float) -> float | None:
-        """Return by what the gradient is that of the mean cross-entropy; None if no factor makes them equal."""
+        """Return the gradient as a multiple of the mean cross-entropy's; None if it is not a multiple."""
         first = float(self.targets[0, 0])
-        plain = first * torch.eye(len(self.targets), dtype=torch.float64)
-        if not torch.allclose(self.targets, plain, atol=TOLERANCE * abs(first)):
+        cross_entropy_targets = first * torch.eye(len(self.targets), dtype=torch.float64)
+        if not torch.allclose(self.targets, cross_entropy_targets, atol=TOLERANCE * abs(first)):
             return None
         if self.norms is None:
             return first * batch_size
@@ -52,7 +52,7 @@ class LossForm:
         return bool((expected - gradient).abs().max() <= TOLERANCE * gradient.abs().max())
 
     def describe(self) -> str:
-        """Return the form in words."""
+        """Return a description of the form."""
         n, diagonal = len(self.targets), self.targets.diagonal()
         smoothing = float(1 - diagonal.sum() / self.targets.sum()) * n / (n - 1)
         weights = diagonal / (1 - smoothing + smoothing / n) / (1 if self.norms is None else self.norms.mean())
@@ -76,10 +76,10 @@ def as_loss(loss: Any) -> Loss:
 def differentiate(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
     """Return the gradient of a loss with respect to the logits ``[N, n]``.
 
-    Raises `ValueError` if the loss does not take them, does not return one number, or does not depend on the logits.
+    Raises `ValueError` if the loss does not accept them, does not return one number, or does not depend on the logits.
     """
     z = logits.detach().clone().requires_grad_()
-    what = f"the loss does not take logits {list(z.shape)} and labels {list(labels.shape)}"
+    problem = f"the loss does not take logits {list(z.shape)} and labels {list(labels.shape)}"
     try:
         with torch.enable_grad():
             value = loss(z, labels)
@@ -88,7 +88,7 @@ def differentiate(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
                 raise ValueError(f"a loss is one number, this one {given}: reduce it over the batch")
             return torch.autograd.grad(value.sum(), z)[0]
     except (RuntimeError, TypeError, IndexError) as error:
-        raise ValueError(f"{what}: {str(error).strip().splitlines()[0]}") from error
+        raise ValueError(f"{problem}: {str(error).strip().splitlines()[0]}") from error
 
 
 def measure_form(loss: Loss, n_classes: int, dtype: torch.dtype = torch.float32) -> LossForm | None:
@@ -103,13 +103,13 @@ def measure_form(loss: Loss, n_classes: int, dtype: torch.dtype = torch.float32)
         return logits.double().softmax(1), differentiate(loss, logits, labels).double()
 
     def targets_over_norm(*labels: int) -> Tensor:
-        """Return T / D of each sample: two draws of the logits give t / D, and so what does not move with them."""
+        """Return T / D of each sample: two draws of the logits give t / D, and thus the constant part."""
         (p, first), (q, second) = sample(torch.tensor(labels)), sample(torch.tensor(labels))
         weights = ((first - second) * (p - q)).sum(1) / (p - q).square().sum(1)
         return weights[:, None] * p - first
 
-    alone = ((c, targets_over_norm(c)[0]) for c in range(n_classes))
-    reference, target = next(((c, t) for c, t in alone if torch.isfinite(t).all() and t.sum() > 0), (0, None))
+    candidates = ((c, targets_over_norm(c)[0]) for c in range(n_classes))
+    reference, target = next(((c, t) for c, t in candidates if torch.isfinite(t).all() and t.sum() > 0), (0, None))
     if target is None:
         return None
     pairs = torch.stack([targets_over_norm(c, reference) for c in range(n_classes)])

@@ -1,4 +1,4 @@
-"""Put together what a client's loss and steps were measured to be: the scale at which its update is read."""
+"""Combine the measurements of a client's loss and steps into facts, and the scale at which its update is read."""
 
 import math
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from fedleak.federated.loss_check import CROSS_ENTROPY, SAMPLE_WEIGHTED, SMOOTHE
 from fedleak.federated.schemes import Scheme
 from fedleak.federated.step_check import StepCheck, Track
 
-TOLERANCE = 0.01
-"""A step, or a loss' gradient, is verified if it is as expected to this share of its size."""
-ROUNDING = 0.05
-"""Steps whose rounding error is more than this share of their size are not verified."""
-UNEVEN, UNEVEN_BATCHES = 0.05, 0.25
-"""Shares of the labels that may be misread because samples do not weigh alike, half the sum of the differences: by
-rates and parts of a batch, and with steps on batches of different sizes, which most rounds end with."""
+MAX_DEVIATION = 0.01
+"""Largest deviation of a verified step or loss gradient, as a share of its size."""
+MAX_ROUNDING = 0.05
+"""Largest rounding error of a verified step, as a share of its size."""
+MAX_MISREAD, MAX_MISREAD_BY_SIZE = 0.05, 0.25
+"""Largest share of misread labels because samples have different weights (half the sum of the differences): by rates
+and parts of a batch; including batches of different sizes, with which most rounds end."""
 HARD_LABELS = (CROSS_ENTROPY, WEIGHTED, SAMPLE_WEIGHTED, SMOOTHED)
 
 
@@ -26,36 +26,36 @@ class StepFactor(NamedTuple):
     """The head's gradient at a step, compared with that of the mean cross-entropy over the step's samples."""
 
     loss: str = ""
-    """The loss; "" where no head was seen."""
+    """Name of the loss; "" if the head was not reached."""
     factor: float = 1.0
-    """The gradient as a multiple of the mean cross-entropy's; for other losses, of the backward passes' result."""
+    """The gradient as a multiple of the mean cross-entropy's, or of the backward passes' for other losses."""
     altered: float = 0.0
-    """How much of the gradient is no multiple of what the backward passes left, as a share of its size."""
+    """Part of the gradient that is not a multiple of the backward passes' result, as a share of its size."""
     weights: tuple[tuple[int, float], ...] = ()
-    """Of each forward pass the number of samples, and the weight of one, in any unit."""
+    """Number of samples of each forward pass, and weight of one sample, in any unit."""
 
 
-def step_factor(
+def compare_step_gradient(
     backwards: Sequence[Backward], at_step: Tensor | None, scale: float = 1.0, divisor: float | None = None
 ) -> StepFactor:
-    """Compare the gradient at a step with what the backward passes behind it left.
+    """Compare the gradient at a step with the result of its backward passes.
 
     Parameters
     ----------
     backwards
-        These.
+        The backward passes whose gradients the step uses.
     at_step
-        The head's gradient that the optimiser saw, after clipping; None if it has none.
+        The head's gradient at the step, after clipping; None if it has none.
     scale
-        By which the optimiser divides it.
+        Number by which the optimiser divides the gradient (GradScaler).
     divisor
-        What Opacus divides the sum of the samples' gradients by, infinity for a loss that is a sum; None without
-        Opacus, whose noise would hide the factor if it were measured.
+        Number by which Opacus divides the sum of the samples' gradients, infinity if the loss is a sum; None without
+        Opacus. With it the factor is computed, because its noise prevents a measurement.
     """
-    seen_any = any(backward.passes for backward in backwards)
+    reached_head = any(backward.passes for backward in backwards)
     passes = [item for backward in backwards for item in backward.passes if item.samples]
     if not passes:
-        return StepFactor(CROSS_ENTROPY if seen_any else "")
+        return StepFactor(CROSS_ENTROPY if reached_head else "")
     loss = " and ".join(dict.fromkeys(item.loss.name for item in passes))
     factors = [item.loss.factor * item.samples for item in passes]  # 1 for a mean, N for a sum; together k for k means
     total = sum(factors) if loss in (CROSS_ENTROPY, SMOOTHED) else 1.0
@@ -77,53 +77,54 @@ def step_factor(
     return StepFactor(loss, total * clipping, altered, weights)
 
 
-def labels_of_steps(labels: Sequence[Tensor], check: LossCheck, steps: int) -> tuple[list[Tensor], bool]:
-    """Return the labels behind every step, ``[steps]`` of int64 ``[N]``, and whether the loss' gradient shows them.
+def assign_labels_to_steps(labels: Sequence[Tensor], check: LossCheck, steps: int) -> tuple[list[Tensor], bool]:
+    """Return the labels of each step, ``[steps]`` of int64 ``[N]``, and whether the loss' gradient shows them.
 
-    Where it does not, shown labels belong to backward passes in their order; where the numbers of both differ, to the
-    steps in equal numbers.
+    If it does not, the recorded labels are assigned to the backward passes in their order, or, if there are not as
+    many, evenly to the steps.
     """
     passes = [(item, backward.step) for backward in check.backwards for item in backward.passes]
-    used = [item.loss.name in HARD_LABELS for item, step in passes if step in range(steps)]
-    visible = bool(used) and not check.failure and all(used)
-    if visible:
-        owned = [(item.loss.labels.cpu(), step) for item, step in passes]
+    has_hard_labels = [item.loss.name in HARD_LABELS for item, step in passes if step in range(steps)]
+    shows_labels = bool(has_hard_labels) and not check.failure and all(has_hard_labels)
+    if shows_labels:
+        pairs = [(item.loss.labels.cpu(), step) for item, step in passes]
     elif len(labels) == len(passes):
-        owned = [(y, step) for y, (_, step) in zip(labels, passes, strict=True)]
+        pairs = [(y, step) for y, (_, step) in zip(labels, passes, strict=True)]
     elif len(labels) == len(check.backwards):
-        owned = [(y, item.step) for y, item in zip(labels, check.backwards, strict=True)]
+        pairs = [(y, item.step) for y, item in zip(labels, check.backwards, strict=True)]
     else:
-        owned = []
-    if not any(step in range(steps) for _, step in owned):
-        owned = [(y, k * steps // len(labels)) for k, y in enumerate(labels)]
-    none = torch.empty(0, dtype=torch.long)
-    return [torch.cat([none, *(y for y, owner in owned if owner == step)]) for step in range(steps)], visible
+        pairs = []
+    if not any(step in range(steps) for _, step in pairs):
+        pairs = [(y, k * steps // len(labels)) for k, y in enumerate(labels)]
+    no_labels = torch.empty(0, dtype=torch.long)
+    labels_of_steps = [torch.cat([no_labels, *(y for y, k in pairs if k == step)]) for step in range(steps)]
+    return labels_of_steps, shows_labels
 
 
-def measured_facts(
+def collect_facts(
     steps: StepCheck, check: LossCheck, factors: Sequence[StepFactor], failure: str = ""
 ) -> dict[str, Any]:
-    """Return fields of `Contribution`: what was verified, what speaks against it, and the scale of the update.
+    """Return fields of `Contribution`: verified facts, doubts, and the scale of the update.
 
-    `failure` is what a hook would have raised: then nothing is verified.
+    `failure` is the error of a hook; with one nothing is verified.
     """
     if failure:
         return {"verified": [], "doubts": [f"steps and loss could not be measured ({failure})"]}
-    tracks = steps.tracks()
-    stepped = [item for item in tracks.values() if len(item.rules) == steps.steps]
+    tracks = steps.collect_tracks()
+    stepped_always = [item for item in tracks.values() if len(item.rules) == steps.steps]
     candidates = (
-        [item for item in tracks.values() if item.parameter is check.parameter] or stepped or [*tracks.values()]
+        [item for item in tracks.values() if item.parameter is check.parameter] or stepped_always or [*tracks.values()]
     )
     track = candidates[-1]
-    doubts = _doubts(track, "the head")
+    doubts = _list_doubts(track, "the head")
     if not doubts and len(track.rules) < steps.steps:
         doubts = [f"the head has a gradient in {len(track.rules)} of {steps.steps} steps"]
-    # A bias in front of batch norm has a gradient of rounding errors alone, and no share in the update.
+    # A bias before batch norm has a gradient of rounding errors, and is a negligible part of the update.
     negligible = 1e-3 * math.hypot(*(item.change for item in tracks.values()))
-    shared = {n: item for n, item in tracks.items() if item.rounding <= ROUNDING or item.change > negligible}
-    others = [n for n, item in shared.items() if item is not track and _doubts(item, n)]
+    shared_tracks = {n: item for n, item in tracks.items() if item.rounding <= MAX_ROUNDING or item.change > negligible}
+    others = [n for n, item in shared_tracks.items() if item is not track and _list_doubts(item, n)]
     if others and not doubts:
-        doubts = [f"{_doubts(tracks[others[0]], others[0])[0]} (so of {len(others)} of {len(tracks)} tensors)"]
+        doubts = [f"{_list_doubts(tracks[others[0]], others[0])[0]} (so of {len(others)} of {len(tracks)} tensors)"]
     facts: dict[str, Any] = {"verified": [] if doubts else ["step"]}
     losses = list(dict.fromkeys(item.loss for item in factors))
     altered = max((item.altered for item in factors), default=0.0)
@@ -133,7 +134,7 @@ def measured_facts(
         facts["loss"] = " and ".join(losses)
         if losses != [CROSS_ENTROPY]:
             doubts.append(f"the loss is not the mean cross-entropy but {facts['loss']}")
-        elif altered > TOLERANCE:
+        elif altered > MAX_DEVIATION:
             doubts.append(f"{altered:.0%} of the head's gradient was altered between backward pass and step")
         else:
             facts["verified"].append("loss")
@@ -141,12 +142,12 @@ def measured_facts(
         step_factors = [1.0 if abs(item.factor - 1) < 1e-3 else item.factor for item in factors]
         weights = [c * f for c, f in zip(track.coefficients.steps, step_factors, strict=True)]
         if min(weights) > 0:
-            facts |= _scale(tracks, track, weights, step_factors)
+            facts |= _fit_scheme(tracks, track, weights, step_factors)
         else:
             doubts.append("a step climbs the cross-entropy, or changes nothing")
         rho = facts.pop("rho", ())
-        shares = [_misread(factors, weights, rho, alike) for alike in (True, False)] if rho else [0.0, 0.0]
-        if shares[0] > UNEVEN or shares[1] > UNEVEN_BATCHES:
+        shares = [_misread_share(factors, weights, rho, by_size) for by_size in (True, False)] if rho else [0.0, 0.0]
+        if shares[0] > MAX_MISREAD or shares[1] > MAX_MISREAD_BY_SIZE:
             doubts.append(
                 f"samples do not weigh alike, so that up to {max(shares):.0%} of the labels are misread (batches or "
                 "parts of different sizes or weights, a schedule of rates, clipping)"
@@ -154,76 +155,77 @@ def measured_facts(
     return {**facts, "doubts": doubts}
 
 
-def _scale(tracks: dict[str, Track], head: Track, weights: list[float], factors: list[float]) -> dict[str, Any]:
-    """Return rate, scheme, weight decay and factor, and by how much the steps' weights differ from the scheme's."""
+def _fit_scheme(tracks: dict[str, Track], head: Track, weights: list[float], factors: list[float]) -> dict[str, Any]:
+    """Return rate, scheme, weight decay and factor of the scheme that fits the steps' weights best."""
     last = head.rules[-1]
-    forms = [("sgd", 0.0), ("nag" if last.nesterov else "sgd", last.momentum)]
+    rules = [("sgd", 0.0), ("nag" if last.nesterov else "sgd", last.momentum)]
     fits = [
-        (_spread(weights, rho := _rho(name, momentum, len(weights))), name, momentum, rho) for name, momentum in forms
+        (_ratio_spread(weights, rho := _scheme_weights(name, momentum, len(weights))), name, momentum, rho)
+        for name, momentum in rules
     ]
     spread, name, momentum, rho = min(fits, key=lambda fit: fit[0])
     lr = weights[-1] / rho[-1] if spread < 1 + 1e-6 else sum(weights) / sum(rho)
-    plain = sum(weights) / len(weights)
-    same = {n: item.coefficients for n, item in tracks.items() if len(item.rules) == len(factors)}
+    mean_weight = sum(weights) / len(weights)
+    by_name = {n: item.coefficients for n, item in tracks.items() if len(item.rules) == len(factors)}
     rates = {
         n: sum(
             c * f * factor / of_head if of_head else c * f
             for c, f, factor, of_head in zip(unrolled.steps, factors, tracks[n].factors, head.factors, strict=True)
         )
         / len(factors)
-        for n, unrolled in same.items()
+        for n, unrolled in by_name.items()
     }
-    # The update takes off each parameter's rate times its decay, and the rate holds the gradient's factor.
-    decays = {n: c.decay / (rates[n] * len(factors)) if rates[n] else 0.0 for n, c in same.items()}
+    # The update subtracts each parameter's rate times its decay; the rate includes the gradient's factor.
+    decays = {n: c.decay / (rates[n] * len(factors)) if rates[n] else 0.0 for n, c in by_name.items()}
     decay = head.coefficients.decay / sum(head.coefficients.steps)
     return {
         "optimiser": name,
         "lr": lr,
         "momentum": momentum,
         "weight_decay": decay,
-        "decays": {n: unrolled for n, unrolled in decays.items() if abs(unrolled - decay) > 1e-9},
+        "decays": {n: value for n, value in decays.items() if abs(value - decay) > 1e-9},
         "factor": sum(factors) / len(factors),
-        "rates": {n: rate for n, rate in rates.items() if abs(rate - plain) > 1e-6 * plain},
+        "rates": {n: rate for n, rate in rates.items() if abs(rate - mean_weight) > 1e-6 * mean_weight},
         "rho": rho,
     }
 
 
-def _misread(factors: Sequence[StepFactor], weights: Sequence[float], rho: Sequence[float], alike: bool) -> float:
-    """Return the share of a round's weight that lies on other samples than if all weighed alike.
+def _misread_share(factors: Sequence[StepFactor], weights: list[float], rho: Sequence[float], by_size: bool) -> float:
+    """Return the share of a round's weight that is on other samples than if all had the same weight.
 
-    `alike`: as if batches of different sizes weighed by their size.
+    With `by_size` batches are weighted by their size first.
     """
     samples: list[tuple[int, float]] = []
     for item, weight, expected in zip(factors, weights, rho, strict=True):
         total = sum(n * w for n, w in item.weights)
-        size = sum(n for n, _ in item.weights) if alike else 1
+        size = sum(n for n, _ in item.weights) if by_size else 1
         samples += [(n, weight / expected * size * w / total) for n, w in item.weights] if total else []
-    whole, mass = sum(n for n, _ in samples), sum(n * w for n, w in samples)
-    return sum(abs(n * w / mass - n / whole) for n, w in samples) / 2 if mass and whole else 0.0
+    n_samples, mass = sum(n for n, _ in samples), sum(n * w for n, w in samples)
+    return sum(abs(n * w / mass - n / n_samples) for n, w in samples) / 2 if mass and n_samples else 0.0
 
 
-def _rho(name: str, momentum: float, steps: int) -> list[float]:
+def _scheme_weights(name: str, momentum: float, steps: int) -> list[float]:
     kind: Any = name if name == "nag" else "sgdm" if momentum else "fedavg"
     return Scheme(kind, 1.0, steps, momentum).weights().tolist()
 
 
-def _spread(weights: list[float], rho: list[float]) -> float:
+def _ratio_spread(weights: list[float], rho: list[float]) -> float:
     ratios = [w / r for w, r in zip(weights, rho, strict=True)]
     return max(ratios) / min(ratios)
 
 
-def _doubts(track: Track, what: str) -> list[str]:
+def _list_doubts(track: Track, what: str) -> list[str]:
     if track.outside:
         return [f"{what} changed otherwise than by the optimiser's steps"]
-    if track.error > TOLERANCE:
+    if track.error > MAX_DEVIATION:
         return [f"a step of {what} was not SGD's: {track.ratio:.3g} times as long, and {track.error:.0%} off"]
-    if track.rounding > ROUNDING:
+    if track.rounding > MAX_ROUNDING:
         return [f"the steps of {what} are smaller than 20 roundings of its {track.parameter.dtype}"]
-    if track.altered > TOLERANCE and what != "the head":
+    if track.altered > MAX_DEVIATION and what != "the head":
         return [f"{track.altered:.0%} of the gradient of {what} was altered between backward pass and step"]
     if track.rules:
         carried = abs(track.coefficients.carried) * track.carried
-        if carried > TOLERANCE * track.change:
+        if carried > MAX_DEVIATION * track.change:
             share = carried / max(track.change, 1e-300)
             return [f"{share:.0%} of the change of {what} is momentum from an earlier round"]
     return []

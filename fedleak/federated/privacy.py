@@ -1,4 +1,4 @@
-"""Differential privacy of one client's part in a round: what a Gaussian mechanism gives, and claims that are wrong."""
+"""Differential privacy of one client's part in a round: the ε of Gaussian mechanisms, and errors of claims."""
 
 import copy
 import math
@@ -24,41 +24,41 @@ NEIGHBOURS = {
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return ε of a Gaussian mechanism at δ, exactly (Balle & Wang 2018, Theorem 8).
+    """Compute ε of a Gaussian mechanism at δ exactly (Balle & Wang 2018, Theorem 8).
 
     Parameters
     ----------
     mu
-        Distance of the means on two neighbours, in standard deviations of the noise; infinity without noise.
+        Distance of the means for two neighbours, in standard deviations of the noise; infinity without noise.
     delta
-        In [0, 1).
+        δ, in [0, 1).
     """
     if mu > 0 and (mu == math.inf or not delta):
         return math.inf
 
-    def over(epsilon: float) -> float:
-        low = epsilon + stats.norm.logcdf(-epsilon / mu - mu / 2)
-        return float(stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(min(low, 0.0)) - delta)
+    def excess_delta(epsilon: float) -> float:
+        log_tail = epsilon + stats.norm.logcdf(-epsilon / mu - mu / 2)
+        return float(stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(min(log_tail, 0.0)) - delta)
 
-    if mu <= 0 or over(0.0) <= 0:
+    if mu <= 0 or excess_delta(0.0) <= 0:
         return 0.0
-    return float(optimize.brentq(over, 0.0, mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta))))
+    return float(optimize.brentq(excess_delta, 0.0, mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta))))
 
 
-LITTLE_NOISE = 0.3
-"""Noise multiplier below which sampled mechanisms are accounted by bounds."""
+MIN_PRV_NOISE = 0.3
+"""Noise multiplier below which bounds replace the PRV accountant for sampled mechanisms."""
 
 
 @cache
-def accounted(history: tuple[tuple[float, float, int], ...], delta: float) -> float:
-    """Return ε of Gaussian mechanisms one after the other, by Opacus' PRV accountant where a share is sampled.
+def account_epsilon(history: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    """Compute ε of a sequence of Gaussian mechanisms, with sampling by Opacus' PRV accountant.
 
     Parameters
     ----------
     history
-        As Opacus has it: noise multiplier (standard deviation over sensitivity), rate of Poisson sampling, steps.
+        Noise multiplier (standard deviation over sensitivity), rate of Poisson sampling and steps, as in Opacus.
     delta
-        In (0, 1).
+        δ, in (0, 1).
     """
     if all(rate == 1 for _, rate, _ in history):
         terms = [steps / noise**2 if noise else math.inf for noise, _, steps in history]
@@ -67,9 +67,9 @@ def accounted(history: tuple[tuple[float, float, int], ...], delta: float) -> fl
         return math.inf
     with extra("book"):
         from opacus.accountants import PRVAccountant, RDPAccountant
-    # With little noise the PRV accountant's grid takes gigabytes: there Renyi's bound and that without sampling do.
-    little = min(noise for noise, _, _ in history) < LITTLE_NOISE
-    accountant = RDPAccountant() if little else PRVAccountant()
+    # With little noise the PRV accountant's grid takes gigabytes: use Renyi's bound and that without sampling.
+    has_little_noise = min(noise for noise, _, _ in history) < MIN_PRV_NOISE
+    accountant = RDPAccountant() if has_little_noise else PRVAccountant()
     accountant.history = list(history)
     unsampled = gaussian_epsilon(math.sqrt(sum(steps / noise**2 for noise, _, steps in history)), delta)
     return min(float(accountant.get_epsilon(delta)), unsampled)
@@ -77,28 +77,28 @@ def accounted(history: tuple[tuple[float, float, int], ...], delta: float) -> fl
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """By what one client's part in one round is said to be (ε, δ)-differentially private.
+    """A claim that one client's part in one round is (ε, δ)-differentially private.
 
     Parameters
     ----------
     neighbours
         The neighbouring relation, a key of `NEIGHBOURS`.
     history
-        The Gaussian mechanisms of the round, as `accounted` takes them; empty: there is no noise that is known.
+        The Gaussian mechanisms of the round, as for `account_epsilon`; empty if the noise is unknown.
     delta
-        In [0, 1).
+        δ, in [0, 1).
     clipped
-        Whether a norm is bounded, to which the noise is compared.
+        Whether the norm is bounded to which the noise is relative.
     poisson
         Whether batches are drawn by Poisson sampling, which the server cannot see.
     aggregated
-        Whether the noise is added to the sum or mean of all clients' updates, after it was seen.
+        Whether the noise is added to the sum or mean of all clients' updates, after the server has received them.
     stated
-        ε as somebody states it; by default what follows from the rest.
+        Stated ε; by default it is computed from the other fields.
     by
         Party that states the claim or adds the noise.
     unprotected
-        Names of the tensors that the mechanism passes on without clipping or noise.
+        Names of the tensors that the mechanism does not clip or add noise to.
     """
 
     neighbours: Literal["sample", "client", "client added"]
@@ -113,26 +113,26 @@ class Privacy:
 
     @property
     def claimed(self) -> float:
-        """ε as it is claimed."""
+        """The claimed ε."""
         if self.stated is not None:
             return self.stated
-        return accounted(self.history, self.delta) if self.clipped else math.inf
+        return account_epsilon(self.history, self.delta) if self.clipped else math.inf
 
     @property
     def epsilon(self) -> float | None:
-        """ε that follows for whoever sees the update, but for what is `unprotected`; None if it cannot be accounted."""
+        """ε against an observer of the update, without `unprotected` tensors; None if it cannot be computed."""
         if not self.clipped or self.aggregated:
             return math.inf
-        return accounted(self.mechanisms, self.delta) if self.history else None
+        return account_epsilon(self.mechanisms, self.delta) if self.history else None
 
     @property
     def mechanisms(self) -> tuple[tuple[float, float, int], ...]:
-        """The mechanisms as they protect, like `history`: without Poisson sampling every sample is in each epoch."""
-        once = tuple((z, 1.0, math.ceil(q * n)) for z, q, n in self.history)
-        return self.history if self.poisson else once
+        """The mechanisms in effect, like `history`: without Poisson sampling each sample is in each epoch."""
+        unsampled = tuple((z, 1.0, math.ceil(q * n)) for z, q, n in self.history)
+        return self.history if self.poisson else unsampled
 
     def wrong(self) -> list[str]:
-        """Return the errors of the claim; empty if it follows."""
+        """Return the errors of the claim; empty if it is correct."""
         reasons = []
         if self.aggregated:
             reasons.append(
@@ -159,18 +159,18 @@ class Privacy:
 
 @dataclass(frozen=True, kw_only=True)
 class DPSGD:
-    """The gradient of DP-SGD (Abadi et al. 2016) as Opacus computes it: each sample's is clipped, and noise added.
+    """Gradients of DP-SGD (Abadi et al. 2016) by Opacus: each sample's gradient is clipped, and noise is added.
 
     Raises `ValueError` for values out of their range.
 
     Parameters
     ----------
     noise_multiplier, max_grad_norm
-        As Opacus has them: the noise on the sum has the standard deviation ``noise_multiplier * max_grad_norm``.
+        As in Opacus: the noise on the sum has the standard deviation ``noise_multiplier * max_grad_norm``.
     sample_rate
-        With which a sample gets into the batch, in (0, 1]; 1: the batch is all that the client has.
+        Probability that a sample is in the batch, in (0, 1]; 1 if the batch contains all samples of the client.
     poisson_sampling
-        Whether each sample is drawn by itself, as the amplification by sampling needs it, or batches are shuffled.
+        Whether samples are drawn independently, as amplification by sampling requires, instead of shuffled batches.
     """
 
     noise_multiplier: float
@@ -183,15 +183,15 @@ class DPSGD:
             raise ValueError(f"noise and norm are positive, the rate is in (0, 1]; got {self}")
 
     def privacy(self, stated: float | None = None, delta: float = DELTA) -> Privacy:
-        """Return what one step is said to have, with ε as it is stated elsewhere."""
-        how = ((self.noise_multiplier, self.sample_rate, 1),)
+        """Return the claim for one step; `stated` is an ε that is stated elsewhere."""
+        history = ((self.noise_multiplier, self.sample_rate, 1),)
         return Privacy(
-            neighbours="sample", history=how, delta=delta, poisson=self.poisson_sampling, stated=stated, by="Opacus"
+            neighbours="sample", history=history, delta=delta, poisson=self.poisson_sampling, stated=stated, by="Opacus"
         )
 
     @extra("book")
     def releases(self, model: nn.Module, x: Tensor, y: Tensor, seed: int, size: int = 0) -> Iterator[Update]:
-        """Yield gradients of one batch without end, each with noise of its own; the model is left as it was.
+        """Yield gradients of one batch endlessly, each with new noise; the model is not modified.
 
         Raises `ValueError` for a model that Opacus does not take, such as one with batch norm.
 
@@ -202,13 +202,13 @@ class DPSGD:
         seed
             Random seed of the noise.
         size
-            Samples that the sum is divided by; by default B.
+            Number of samples by which the sum is divided; by default B.
         """
         from opacus import GradSampleModule
         from opacus.optimizers import DPOptimizer
 
         try:
-            module = GradSampleModule(copy.deepcopy(model).train())  # it sees no others
+            module = GradSampleModule(copy.deepcopy(model).train())  # Opacus accepts no model in evaluation mode
         except NotImplementedError as error:
             raise ValueError(f"Opacus does not take this model: {error}") from error
         optimiser = DPOptimizer(
@@ -224,25 +224,27 @@ class DPSGD:
         names = [name for name, p in model.named_parameters() if p.requires_grad]
         while True:
             for p, total in zip(optimiser.params, sums, strict=True):
-                p.summed_grad = total.clone()  # what has got noise is marked, and gets no more
+                p.summed_grad = total.clone()  # Opacus marks a gradient with noise, and adds none again
             optimiser.add_noise()
             optimiser.scale_grad()
             gradients = {name: p.grad.detach().clone() for name, p in zip(names, optimiser.params, strict=True)}
             yield Update(gradients, "gradient", len(x))
 
 
-def without_noise(before: Mapping[str, Tensor], trained: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> list[str]:
-    """Name the tensors whose change is sent as it was trained, or a multiple of it: clipped at most, and without noise.
+def find_tensors_without_noise(
+    before: Mapping[str, Tensor], trained: Mapping[str, Tensor], sent: Mapping[str, Tensor]
+) -> list[str]:
+    """Name the tensors that are sent without noise: their change is a multiple of the trained change.
 
     Parameters
     ----------
     before, trained, sent
-        The states of the model as it came, as the client trained it, and as it left the client.
+        States of the model before training, after training, and as sent by the client.
     """
     names = []
     for name in sent.keys() & trained.keys() & before.keys():
-        moved, shared = (t[name].double().flatten() - before[name].double().flatten() for t in (trained, sent))
-        factor = (moved @ shared) / (moved @ moved) if len(moved) > 1 else 1.0
-        if shared.any() and (shared - factor * moved).norm() <= 1e-4 * shared.norm():
+        change, sent_change = (t[name].double().flatten() - before[name].double().flatten() for t in (trained, sent))
+        factor = (change @ sent_change) / (change @ change) if len(change) > 1 else 1.0
+        if sent_change.any() and (sent_change - factor * change).norm() <= 1e-4 * sent_change.norm():
             names.append(name)
     return sorted(names)

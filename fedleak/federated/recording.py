@@ -1,14 +1,14 @@
-"""Recorded rounds in a folder: the model that each client received, the one that it sent back, and its training data.
+"""Recorded rounds in a folder: the models that each client received and sent back, and facts about its training.
 
-A folder holds the states of the model, each once, under the hash of its content, and a JSON file for every client of
-every round::
+A folder contains each state of the model once, named by the hash of its content, and a JSON file per client and
+round::
 
     run/
         states/5f0c0e1c2b7a9d84.safetensors
         round-0001/client-7.json    as the client saw it, with the true labels if it gave them
         round-0001/server-7.json    as the server saw it
 
-Every file is written atomically, its JSON last, so that an interrupted run can be read.
+Each file is written atomically, the JSON last, so that an interrupted run can be read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,8 +62,8 @@ class Contribution:
     counts
         Label counts over all steps, if they are known.
     clients
-        Number of clients whose mean this is, weighted by their samples, as under secure aggregation. They train in
-        parallel: `steps` are those of one client, `samples`, `batch_size` and `counts` those of all together.
+        Number of clients in a mean that is weighted by their samples, as under secure aggregation. They train in
+        parallel: `steps` are those of one client, `samples`, `batch_size` and `counts` the totals of all.
     privacy
         Claimed differential privacy.
     weight_decay
@@ -117,7 +117,7 @@ class Contribution:
 
     @property
     def scheme(self) -> Scheme | None:
-        """The client's training scheme, for attacks that use it; None for other optimisers than SGD, or with doubts."""
+        """The client's training scheme for attacks; None for other optimisers than SGD, or with doubts."""
         if self.optimiser not in ("sgd", "nag") or self.doubts:
             return None
         plain: Any = "sgdm" if self.momentum else "fedavg"
@@ -125,34 +125,34 @@ class Contribution:
 
     @property
     def plain_lr(self) -> float:
-        """The rate at which plain SGD, with the same gradient in every step, makes the same change of the weights.
+        """The rate of plain SGD for the same change of the weights, if the gradient is the same in every step.
 
-        Momentum makes it larger than `lr`: by the mean of `Scheme.weights`.
+        With momentum it is `lr` times the mean of `Scheme.weights`.
         """
         return self.lr if self.scheme is None else self.lr * self.scheme.weights().mean().item()
 
     @property
     def path(self) -> Path:
-        """Its JSON file."""
+        """The JSON file of the contribution."""
         return self.folder / f"round-{self.round:04d}" / f"{self.seen_by}-{self.node}.json"
 
     def states(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the model's state before and after; a `ValueError` names a file that is missing or changed."""
+        """Read the model's states before and after; raise `ValueError` for a file that is missing or changed."""
         return read_state(place(self.folder, self.before)), read_state(place(self.folder, self.after))
 
     def update(self) -> Update:
-        """Return the update that the server sees, of kind ``"delta"``, at the rate `plain_lr` and without weight decay.
+        """Return the server's update, of kind ``"delta"``, converted to the rate `plain_lr` and no weight decay.
 
-        Errors as for `states` and `Update.from_states`. A parameter with the rate 0 is left out: its gradient is
-        unknown.
+        Errors are those of `states` and `Update.from_states`. Parameters with the rate 0 are omitted, as their gradient
+        is unknown.
         """
         before, after = self.states()
-        with _naming(self.path):
+        with _errors_named(self.path):
             update = Update.from_states(before, after, self.samples, self.steps, self.plain_lr)
         tensors = {}
         for name, change in update.tensors.items():
             if rate := self.rates.get(name, self.plain_lr):
-                # Decay acts on the weights before a step; over a round these are about half way between both states.
+                # Decay uses the weights before each step: over a round about the mean of both states.
                 weights = before[name] if self.steps == 1 else (before[name] + after[name]) / 2
                 decay = rate * self.steps * self.decays.get(name, self.weight_decay)
                 plain_change = change + decay * weights.to(change) if decay else change
@@ -165,7 +165,7 @@ class Contribution:
         return [what for what in ASSUMPTIONS if what not in self.verified]
 
     def truth(self, n_classes: int) -> Tensor | None:
-        """Return the label counts ``[n_classes]``, None if they were not recorded; a `ValueError` for other classes."""
+        """Return the label counts ``[n_classes]``, or None without a record; raise `ValueError` for other classes."""
         if self.counts is None:
             return None
         if any(self.counts[n_classes:]):
@@ -177,13 +177,14 @@ _JSON = TypeAdapter(Contribution)
 
 
 def write(folder: Path | str, part: Contribution, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Path:
-    """Add a client's part in a round, and its model's state dicts, to a run's folder, made if need be; return its file.
+    """Write a client's contribution and its model's state dicts to a run's folder; return the JSON file.
 
-    Raises `PermissionError` if the folder cannot be written.
+    The folder is created if it does not exist. Raises `PermissionError` if it cannot be written.
     """
     folder = Path(folder)
     part = replace(part, folder=folder, before=write_state(folder, before), after=write_state(folder, after))
-    write_bytes(part.path, _JSON.dump_json(part, indent=1, exclude={"folder"}))  # no line end: cut, it is no JSON
+    # without a line end a truncated file is no valid JSON
+    write_bytes(part.path, _JSON.dump_json(part, indent=1, exclude={"folder"}))
     gap(folder, part.round, part.seen_by, part.node).unlink(missing_ok=True)
     return part.path
 
@@ -191,43 +192,57 @@ def write(folder: Path | str, part: Contribution, before: Mapping[str, Tensor], 
 def read(
     folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = None, missing: list[str] | None = None
 ) -> list[Contribution]:
-    """Read a folder and check every file of it; return the contributions by round and node.
+    """Read a folder, check all of its files, and return the contributions, sorted by round and node.
 
-    What both client and server recorded is taken as the server saw it, with what the client told. In a round in which
-    the server saw only the sum under secure aggregation, the clients' records tell its labels, and are no updates.
-    Raises `FileNotFoundError` if there is no such folder; `ValueError` if it holds no round, or a round is missing; if
-    a file is cut or changed, a state has other keys or shapes than the others, or holds NaN or infinity. The message
-    names the file. With `gaps`, rounds may be missing, as in the folder of a client that was not always chosen, and
-    contributions that a recorder could not record; both are named in `missing`, if it is given. If `dropped` is given,
-    contributions with NaN or infinity are left out, and are named in it.
+    If both client and server recorded a contribution, the states are the server's and the facts the client's. If the
+    server recorded only the sum under secure aggregation, the clients' records give its labels and are no updates.
+
+    Parameters
+    ----------
+    folder
+        The run's folder.
+    gaps
+        Whether rounds or contributions may be missing, as in the folder of a client that was not always chosen.
+    dropped
+        If given, contributions with NaN or infinity are omitted and described here instead of raising.
+    missing
+        If given, missing rounds and contributions are described here.
+
+    Raises
+    ------
+    FileNotFoundError
+        The folder does not exist.
+    ValueError
+        The folder has no round or lacks one; a file is truncated or changed; a state has other keys or shapes than the
+        others, or contains NaN or infinity. The message names the file.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}")
     entries: dict[tuple[int, str], Contribution] = {}
-    for path in sorted(folder.glob("round-*/*.json")):  # a client's comes before the server's
-        with _naming(path):
+    for path in sorted(folder.glob("round-*/*.json")):  # client-*.json sorts before server-*.json
+        with _errors_named(path):
             entry = replace(_JSON.validate_json(path.read_bytes()), folder=folder)
             if entry.path != path:
                 raise ValueError(
                     f"it is of round {entry.round} and node {entry.node!r}, and belongs to {entry.path.name}"
                 )
         if gap(folder, entry.round, entry.seen_by, entry.node).is_file():
-            continue  # an earlier run's, of a round that could not be recorded since
+            continue  # from an earlier run; the last one could not record the round
         key = entry.round, entry.node
-        entries[key] = _both(entries[key], entry) if key in entries else entry
+        entries[key] = _merge_records(entries[key], entry) if key in entries else entry
     for key in [key for key, entry in entries.items() if entry.node == SUM and entry.clients > 1]:
         clients = [entries.pop(k) for k in sorted(entries) if k[0] == key[0] and k != key]
-        entries[key] = _with_labels(entries[key], clients)
+        entries[key] = _add_labels(entries[key], clients)
     missed = list(list_gaps(folder, entries, SUM))
     if not entries:
         why = f"; {missed[0]}" if missed else ""
         raise ValueError(f"{folder} holds no recorded round (round-0001/*.json){why}")
     rounds = {number for number, _ in entries}
-    empty = sorted(set(range(min(1, *rounds), max(rounds))) - rounds)
-    if empty:
-        more = f", and {len(empty) - 1} rounds more" * (len(empty) > 1)
-        missed = [f"{folder / f'round-{empty[0]:04d}'} is missing{more}", *missed]
+    missing_rounds = sorted(set(range(min(1, *rounds), max(rounds))) - rounds)
+    if missing_rounds:
+        more = f", and {len(missing_rounds) - 1} rounds more" * (len(missing_rounds) > 1)
+        missed = [f"{folder / f'round-{missing_rounds[0]:04d}'} is missing{more}", *missed]
     if missed and not gaps:
         raise ValueError(f"{missed[0]}, and rounds up to {max(rounds)} are there; accept that with gaps=True (--gaps)")
     if missing is not None:
@@ -249,46 +264,46 @@ def read(
                 run.pop()
                 break
             first, _ = scanned[run[0].before]
-            if odd := entry_shapes ^ first:
+            if differing := entry_shapes ^ first:
                 hint = likely(key for key, _ in entry_shapes) or likely(key for key, _ in first)
                 raise ValueError(
                     f"{state_path} ({entry.path.parent.name}, {entry.node}) is of another model: it differs in "
-                    f"{', '.join(sorted({repr(key) for key, _ in odd}))}{hint}"
+                    f"{', '.join(sorted({repr(key) for key, _ in differing}))}{hint}"
                 )
     if not run:
         raise ValueError(f"{folder}: every update holds NaN or infinity")
     return run
 
 
-def _both(client: Contribution, server: Contribution) -> Contribution:
-    """Return what both recorded: the server's view, and the client's word, but for an optimiser that it did not say."""
+def _merge_records(client: Contribution, server: Contribution) -> Contribution:
+    """Merge two records: the server's states and the client's facts, with the server's optimiser if it has none."""
     privacy = client.privacy or server.privacy
-    same = (client.before, client.after) == (server.before, server.after)
+    is_unchanged = (client.before, client.after) == (server.before, server.after)
     merged = replace(client, before=server.before, after=server.after, seen_by="server", privacy=privacy)
-    if not same:  # what was measured on the client is not what the server got
+    if not is_unchanged:  # the measurements on the client do not hold for the server's states
         merged = replace(merged, verified=[what for what in client.verified if what == "labels"])
-    return _trained_as(server, merged)
+    return _copy_settings(server, merged)
 
 
-def _with_labels(total: Contribution, clients: Sequence[Contribution]) -> Contribution:
-    """Return the sum of a round with its labels, if all of its clients recorded theirs."""
+def _add_labels(total: Contribution, clients: Sequence[Contribution]) -> Contribution:
+    """Return the sum of a round with its label counts, if all of its clients recorded theirs."""
     counts = [client.counts for client in clients if client.counts is not None]
     if len({(client.optimiser, client.lr, client.momentum) for client in clients}) == 1:
-        total = _trained_as(clients[0], total)
+        total = _copy_settings(clients[0], total)
     totals = len(clients), len(counts), sum(client.samples for client in clients)
     if totals != (total.clients, total.clients, total.samples):
         return total
     return replace(total, counts=[sum(column) for column in zip_longest(*counts, fillvalue=0)])
 
 
-def _trained_as(source: Contribution, other: Contribution) -> Contribution:
+def _copy_settings(source: Contribution, other: Contribution) -> Contribution:
     if other.optimiser != UNKNOWN:
         return other
     return replace(other, optimiser=source.optimiser, lr=source.lr, momentum=source.momentum)
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _errors_named(path: Path) -> Iterator[None]:
     try:
         yield
     except ValueError as error:

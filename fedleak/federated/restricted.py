@@ -1,4 +1,4 @@
-"""Restricted sharing: what clients do not send in the clear, because the last layers give the labels away."""
+"""Restricted sharing: clients do not send the last layers in the clear, because these reveal the labels."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,10 +27,10 @@ def last_layers(model: nn.Module, layers: int = 1) -> tuple[str, ...]:
 
 @dataclass
 class Withhold:
-    """Do not send some parameters: what the server has in the clear when they are encrypted, or stay with the client.
+    """Withhold some parameters, as clients do that encrypt them or keep them local.
 
-    `names` are the parameters; say, `last_layers` of the model. If one of them is not there in the first place, a call
-    raises `WithheldParameter`.
+    `names` are the parameters, such as `last_layers` of the model. A call raises `WithheldParameter` if the updates
+    lack one of them.
     """
 
     names: Collection[str]
@@ -47,14 +47,14 @@ class Withhold:
 class FedVF(Withhold):
     """Classifier layers that clients update locally and share rarely (Mei et al., IPCCC 2021).
 
-    The classifier's updates add up at the client, and the sum is sent in every `every`-th round; all other layers are
-    sent in every round. The server's classifier is then not the one that the client's gradients were computed with.
+    The client accumulates the classifier's updates and sends the sum in every `every`-th round; all other layers are
+    sent in each round. The server's classifier thus differs from the one of the client's gradients.
     """
 
     every: int
-    """The round in which the classifier is sent, and every multiple of it; at least 1."""
+    """Number of rounds between two classifiers that are sent, at least 1."""
     clients: int = field(default=1, repr=False)
-    """How many clients' sums are remembered; at least 1."""
+    """Number of clients whose sums are stored, at least 1."""
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.clients < 1:
@@ -64,7 +64,7 @@ class FedVF(Withhold):
         self.local: Stacked = {}
 
     def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
-        """Return this round's updates, with the classifier's sums if it is their round."""
+        """Return this round's updates, in every `every`-th round with the classifier's sums."""
         sent = super().__call__(updates, clients)
         self.round += 1
         for name in self.names:
@@ -85,16 +85,16 @@ def partially_encrypted(
     Parameters
     ----------
     updates
-        The clients' whole updates.
+        The clients' complete updates.
     names
-        Parameters that nobody sees of a single client; say, `last_layers` of the model.
+        Parameters that are shared in the sum alone, such as `last_layers` of the model.
     encoding
         Fixed-point encoding of the secure sum.
 
     Returns
     -------
     clear, aggregate : list of Update, Update
-        What the server sees of each client; the sum of the encrypted parameters, of which nothing else is seen.
+        The clients' updates without these parameters; the sum of these parameters over the clients.
     """
     clear = [update.without(*names) for update in updates]
     hidden = [u.replace({name: u.tensors[name] for name in names}) for u in updates]

@@ -1,6 +1,6 @@
-"""Federated schemes with several local steps, and what their updates are made of.
+"""Federated schemes with several local steps, and the composition of their updates.
 
-Every scheme's update of one client in one round is ``delta = -lr * sum_tau weight(tau) * gradient(tau) + h``: a
+In every scheme the update of one client in one round is ``delta = -lr * sum_tau weight(tau) * gradient(tau) + h``: a
 weighted sum of the steps' gradients and a term `h` that the server knows (RLU, Eq. 16 and Table 1). `Scheme.weights`
 returns the weights, rho in the paper; `Scheme.history` returns h.
 """
@@ -22,7 +22,7 @@ _REGULARISED = ("fedprox", "feddyn", "feddc")
 
 @dataclass(frozen=True)
 class Scheme:
-    """What clients and server agree on for a training run.
+    """The training scheme that clients and server agree on.
 
     Raises `ValueError` for an unknown name, a value out of its range, or one that the scheme does not have or lacks.
     """
@@ -33,11 +33,11 @@ class Scheme:
     lr: float
     """Learning rate of the local steps."""
     steps: int
-    """Local steps m of a round, a batch each."""
+    """Number of local steps per round, m, with one batch each."""
     momentum: float = 0.0
     """Momentum in [0, 1), for ``"sgdm"`` and ``"nag"`` alone."""
     regularisation: float = 0.0
-    """Weight of the quadratic term, half of it times the squared distance; for the last three alone."""
+    """Weight of the quadratic term (half of it times the squared distance), for the last three schemes alone."""
 
     def __post_init__(self) -> None:
         if self.name not in SCHEMES:
@@ -53,7 +53,7 @@ class Scheme:
 
     @property
     def shrinkage(self) -> float:
-        """How much of the way from the global model a regularised step leaves, ``1 - lr * regularisation``."""
+        """Factor of the distance from the global model per regularised step, ``1 - lr * regularisation``."""
         return 1 - self.lr * self.regularisation
 
     def optimiser(self, parameters: Iterable[Tensor]) -> torch.optim.SGD:
@@ -71,11 +71,16 @@ class Scheme:
 
     @renamed(own="updates")
     def history(self, updates: Sequence[Tensor], controls: Sequence[Tensor] = (), mean: Tensor | None = None) -> Tensor:
-        """Return h of one parameter in the round that is being attacked (RLU, Table 1).
+        """Return h of one parameter in the attacked round (RLU, Table 1).
 
-        `updates` are those of the client for that parameter in all earlier rounds; `controls`, for Scaffold, the
-        server's control variates of all rounds, this one included; `mean`, for FedDC, the clients' mean last update.
-        Raises `ValueError` if something is missing that the scheme needs.
+        Parameters
+        ----------
+        updates
+            The client's updates of the parameter in all earlier rounds.
+        controls
+            For Scaffold: the server's control variates of all rounds, including this one; otherwise `ValueError`.
+        mean
+            For FedDC: the mean of all clients' updates in the last round; otherwise `ValueError`.
         """
         if not updates or self.name in ("fedavg", "fedprox", *_MOMENTUM):
             return torch.zeros(())

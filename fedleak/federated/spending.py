@@ -1,11 +1,11 @@
-"""The ε of several rounds: the recorded rounds of each client, composed by one accountant."""
+"""Compose the ε of each client's recorded rounds by one accountant."""
 
 import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedleak.federated.privacy import NEIGHBOURS, Privacy, accounted
+from fedleak.federated.privacy import NEIGHBOURS, Privacy, account_epsilon
 
 if TYPE_CHECKING:
     from fedleak.federated.recording import Contribution
@@ -16,20 +16,20 @@ class Spent(NamedTuple):
 
     node: str
     rounds: tuple[int, ...]
-    """The rounds in which the client took part; all others are independent of its data."""
+    """Rounds in which the client participated; other rounds are independent of its data."""
     neighbours: str
     """A key of `NEIGHBOURS`."""
     claimed: float
-    """ε by the claims of the rounds; infinity if one of them has no claim, or none that is finite."""
+    """ε by the claims of the rounds; infinity if one of them has no finite claim."""
     epsilon: float
-    """ε that follows for whoever sees the updates; the sum of the stated ε for mechanisms without an accountant."""
+    """ε against an observer of the updates; for mechanisms without an accountant the sum of the stated ε."""
     delta: float
-    """At which both hold."""
+    """δ of both ε."""
     aggregated: bool
     """Whether the claims are of the published model."""
 
     def text(self) -> str:
-        """Write the client, its rounds, and ε."""
+        """Return a description: the client, its rounds, and ε."""
 
         def write(epsilon: float) -> str:
             return "no finite ε" if math.isinf(epsilon) else f"ε = {epsilon:.3g}"
@@ -44,7 +44,7 @@ class Spent(NamedTuple):
 
 
 def spent(run: Sequence["Contribution"]) -> list[Spent]:
-    """Return the ε of every client over its recorded rounds, the largest first; nothing of clients without a claim."""
+    """Compute the ε of each client with a claim over its recorded rounds, the largest first."""
     clients: dict[str, list[Contribution]] = {}
     for part in run:
         clients.setdefault(part.node, []).append(part)
@@ -60,7 +60,7 @@ def spent(run: Sequence["Contribution"]) -> list[Spent]:
 
 
 class Total(NamedTuple):
-    """The last four fields of `Spent`."""
+    """The last four fields of `Spent`: the composition of several claims."""
 
     claimed: float
     epsilon: float
@@ -69,7 +69,7 @@ class Total(NamedTuple):
 
 
 def compose(claims: Sequence[Privacy]) -> Total:
-    """Compose claims on the same data: Gaussian mechanisms by one accountant, and stated ε by adding.
+    """Compose claims on the same data: Gaussian mechanisms by one accountant, stated ε by addition.
 
     Parameters
     ----------
@@ -82,22 +82,22 @@ def compose(claims: Sequence[Privacy]) -> Total:
     accountable = [claim for claim in claims if claim.history]
     delta = sum(claim.delta for claim in stated) + max((claim.delta for claim in computed), default=0.0)
     claimed = sum(claim.claimed for claim in stated)
-    claimed += _accounted(computed, delta - sum(claim.delta for claim in stated), followed=False)
+    claimed += _accounted(computed, delta - sum(claim.delta for claim in stated), in_effect=False)
     epsilon = sum(claim.claimed for claim in unknown)
-    epsilon += _accounted(accountable, delta - sum(claim.delta for claim in unknown), followed=True)
+    epsilon += _accounted(accountable, delta - sum(claim.delta for claim in unknown), in_effect=True)
     aggregated = any(claim.aggregated for claim in claims)
     if aggregated or not all(claim.clipped for claim in claims):
         epsilon = math.inf
     return Total(claimed, epsilon, delta, aggregated)
 
 
-def _accounted(claims: Sequence[Privacy], delta: float, followed: bool) -> float:
+def _accounted(claims: Sequence[Privacy], delta: float, in_effect: bool) -> float:
     if not claims:
         return 0.0
     if not all(claim.clipped and claim.history for claim in claims):
         return math.inf
     steps: Counter[tuple[float, float]] = Counter()
     for claim in claims:
-        for noise, rate, count in claim.mechanisms if followed else claim.history:
+        for noise, rate, count in claim.mechanisms if in_effect else claim.history:
             steps[noise, rate] += count
-    return accounted(tuple((noise, rate, count) for (noise, rate), count in sorted(steps.items())), delta)
+    return account_epsilon(tuple((noise, rate, count) for (noise, rate), count in sorted(steps.items())), delta)

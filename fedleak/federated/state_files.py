@@ -1,4 +1,4 @@
-"""A model's states as files, each named by the hash of its content; see `fedleak.federated.recording`."""
+"""Write and read a model's states as files that are named by their hash; see `fedleak.federated.recording`."""
 
 import hashlib
 import json
@@ -24,8 +24,8 @@ def place(folder: Path, name: str) -> Path:
 
 
 def write_state(folder: Path, state: Mapping[str, Tensor]) -> str:
-    """Write a state, unless it is there already, and return its name."""
-    # Copies: safetensors refuses tied weights, which share their memory. Nor does it keep the order of the names.
+    """Write a state, unless it exists already, and return its name."""
+    # Copies: safetensors rejects tied weights, which share memory. It does not keep the order of the names either.
     tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
     content = save(tensors, {"names": json.dumps(list(state))})
     name = hashlib.sha256(content).hexdigest()[:_DIGITS]

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-_ENTRIES = 1024
-"""Entries of a tensor that are compared, evenly spread; all of a smaller one."""
+_MAX_ENTRIES = 1024
+"""Most entries of a tensor that are compared, evenly spaced."""
 
 
 class Rule(NamedTuple):
-    """SGD's rule for one parameter at one step, as `torch.optim.SGD` has it."""
+    """The rule of `torch.optim.SGD` for one parameter at one step."""
 
     lr: float
     momentum: float = 0.0
@@ -23,18 +23,18 @@ class Rule(NamedTuple):
     nesterov: bool = False
     weight_decay: float = 0.0
     sign: float = 1.0
-    """-1 where the optimiser maximizes."""
+    """-1 if the optimiser maximizes, otherwise 1."""
 
     @classmethod
     def of(cls, group: dict[str, Any], first: bool) -> "Rule":
-        """Read a parameter group; `first`: there is no velocity yet."""
+        """Read the rule of a parameter group; at its `first` step there is no velocity yet."""
         momentum = float(group.get("momentum") or 0)
         dampening = 0.0 if first or not momentum else float(group.get("dampening") or 0)
         rest = bool(group.get("nesterov")), float(group.get("weight_decay") or 0)
         return cls(float(group.get("lr") or 0), momentum, 1 - dampening, *rest, -1.0 if group.get("maximize") else 1.0)
 
     def change(self, weights: Any, gradient: Any, velocity: Any) -> Any:
-        """Return the change of the weights; at the first step the velocity is 0."""
+        """Compute the change of the weights; at the first step the velocity is 0."""
         direction = self.sign * gradient + self.weight_decay * weights
         new = self.momentum * velocity + self.gain * direction
         return -self.lr * (new + self.nesterov * (direction + (self.momentum - 1) * new))
@@ -52,13 +52,10 @@ class Coefficients(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def coefficients(rules: tuple[Rule, ...]) -> Coefficients:
+def unroll_rules(rules: tuple[Rule, ...]) -> Coefficients:
     """Unroll SGD's rule over a round, from its last step to its first."""
-    later, steps, decay = (
-        0.0,
-        [],
-        0.0,
-    )  # `later`: how the velocity after this step enters this change and all later ones
+    steps: list[float] = []
+    later = decay = 0.0  # `later`: coefficient of a step's velocity in its change and all later ones
     for rule, momentum in zip(reversed(rules), [0.0, *(r.momentum for r in reversed(rules))], strict=False):
         later = rule.lr * (rule.momentum if rule.nesterov else 1.0) + momentum * later
         weight = rule.gain * later + rule.lr * rule.nesterov
@@ -69,39 +66,39 @@ def coefficients(rules: tuple[Rule, ...]) -> Coefficients:
 
 @dataclass(eq=False)
 class Track:
-    """One parameter over the steps of a round; sizes are norms over its compared entries."""
+    """Measurements of one parameter over the steps of a round; sizes are norms over its compared entries."""
 
     name: str
     parameter: Tensor
     rules: tuple[Rule, ...]
-    """Of the steps that were made."""
+    """Rules of the steps that changed it."""
     error: float
-    """Largest distance of a step's change from SGD's, in units of SGD's, beyond rounding."""
+    """Largest difference of a step's change from SGD's, relative to SGD's, minus rounding."""
     ratio: float
-    """That change, as a multiple of SGD's."""
+    """Change at that step, as a multiple of SGD's."""
     rounding: float
-    """Largest rounding error of the weights' precision, in the same units."""
+    """Largest rounding error of a step, relative to SGD's change."""
     outside: bool
-    """Whether it changed otherwise than by a step of the optimiser."""
+    """Whether it also changed between the optimiser's steps."""
     change: float
     """Size of its change over the round."""
     carried: float
-    """Size of the velocity that came in from an earlier round."""
+    """Size of the velocity from an earlier round."""
     altered: float = 0.0
-    """How much of its gradient changed between backward pass and step, beyond a factor, as a share of its size."""
+    """Change of its gradient between backward pass and step that is no factor, as a share of its size."""
     factors: tuple[float, ...] = ()
-    """That factor at each step, as of a clipped norm."""
+    """Factor of its gradient between backward pass and step, such as a clipped norm's, at each step."""
 
     @property
     def coefficients(self) -> Coefficients:
-        """Composition of the parameter's change from the gradients of the steps."""
-        return coefficients(self.rules)
+        """Decomposition of the parameter's change into the gradients of the steps."""
+        return unroll_rules(self.rules)
 
 
 class StepCheck:
-    """Compare the change that every step makes with what SGD's rule makes of the gradients at that step.
+    """Compare the change at each step with the change that SGD's rule computes from the gradients at that step.
 
-    Any optimiser is compared with the rule of `torch.optim.SGD`, with what its parameter groups declare: rate,
+    Any optimiser is compared with `torch.optim.SGD`, with the settings that its parameter groups declare: rate,
     momentum, dampening, Nesterov's variant, weight decay, maximize.
 
     Parameters
@@ -109,14 +106,14 @@ class StepCheck:
     model
         The trained model.
     optimiser
-        One with ``param_groups`` and ``state``, innermost where several wrap each other.
+        The innermost optimiser, with ``param_groups`` and ``state``; see `unwrap_optimiser`.
     """
 
     def __init__(self, model: nn.Module, optimiser: Any):
         self.optimiser = optimiser
         self._parameters = {name: p for name, p in model.named_parameters() if p.numel()}
         self._index = {id(p): i for i, p in enumerate(self._parameters.values())}
-        # All parameters' compared entries are one vector, which costs a small model a tenth of a vector each.
+        # One vector for all parameters' compared entries takes a tenth of the time of one vector each.
         self._zeros = [np.zeros(len(_entries(p))) for p in self._parameters.values()]
         self._sizes = np.array([len(zeros) for zeros in self._zeros])
         self._starts = np.cumsum(self._sizes) - self._sizes
@@ -131,7 +128,7 @@ class StepCheck:
         self._factors: list[Any] = []
         self._altered = np.zeros(len(self._sizes))
         self.inside = False
-        """Whether the last step's backward pass was made inside of it, by a closure."""
+        """Whether the last step ran the backward pass itself, in a closure."""
 
     @property
     def steps(self) -> int:
@@ -139,14 +136,14 @@ class StepCheck:
         return len(self._rules)
 
     def note_gradients(self) -> None:
-        """Read all gradients at the end of a backward pass, before anything is done to them."""
+        """Record all gradients at the end of a backward pass, before they are changed."""
         self.inside, self._noted = True, self._vector([p.grad for p in self._parameters.values()])
 
-    def before(self, *_: Any) -> None:
-        """Predict the step that is about to be made."""
-        self.look_outside()
+    def predict_step(self, *_: Any) -> None:
+        """Predict the optimiser's next step."""
+        self.note_outside_changes()
         self.inside = False
-        # Of copies: where a closure makes the gradients, the prediction follows the step, which changes the velocity.
+        # Copies, since with a closure the prediction follows the step, which changes the velocity.
         buffers = [self.optimiser.state.get(p, {}).get("momentum_buffer") for p in self._parameters.values()]
         self._moving = [isinstance(buffer, Tensor) for buffer in buffers]
         self._velocity = self._vector([b if isinstance(b, Tensor) else None for b in buffers])
@@ -166,10 +163,10 @@ class StepCheck:
         self._carried = np.where(self._stepped, self._carried, self._norms(self._velocity))
         self._next = rules
         self._gradient = gradient if scale is None else gradient / float(scale)
-        self._expected = self._of_entries(rules).change(self._current, self._gradient, self._velocity)
+        self._expected = self._expand_rules(rules).change(self._current, self._gradient, self._velocity)
 
     def _compare_gradients(self) -> None:
-        """Measure by which factor each gradient differs from the one that the backward pass left."""
+        """Measure the factor by which each gradient differs from the backward pass' result."""
         noted, self._noted = self._noted, None
         if noted is None:
             self._factors.append(np.ones(len(self._sizes)))
@@ -177,14 +174,14 @@ class StepCheck:
         squares = np.add.reduceat(noted * noted, self._starts)
         products = np.add.reduceat(noted * self._gradient, self._starts)
         factors = np.divide(products, squares, out=np.ones(len(squares)), where=squares > 0)
-        rest, size = (
+        unexplained, size = (
             self._norms(v) for v in (self._gradient - np.repeat(factors, self._sizes) * noted, self._gradient)
         )
-        self._altered = np.maximum(self._altered, np.divide(rest, size, out=np.zeros(len(size)), where=size > 0))
+        self._altered = np.maximum(self._altered, np.divide(unexplained, size, out=np.zeros(len(size)), where=size > 0))
         self._factors.append(factors)
 
-    def after(self, *_: Any) -> bool:
-        """Compare the step that was made with the prediction; return whether one was made."""
+    def compare_step(self, *_: Any) -> bool:
+        """Compare the optimiser's step with the prediction; return whether there was one."""
         if bool(getattr(self.optimiser, "found_inf", None)):
             return False
         now = self._vector(list(self._parameters.values()))
@@ -200,21 +197,21 @@ class StepCheck:
         compared = stepped & (size > 0)
         size = np.where(compared, size, 1.0)
         error = np.where(compared, self._norms(change - self._expected) - rounding, 0.0) / size
-        worse = ~(error <= self._error)  # not a number is worse, too
-        self._ratio[worse] = (np.add.reduceat(change * self._expected, self._starts) / size**2)[worse]
-        self._error[worse] = np.nan_to_num(error[worse], nan=np.inf)
+        is_worse = ~(error <= self._error)  # also for NaN
+        self._ratio[is_worse] = (np.add.reduceat(change * self._expected, self._starts) / size**2)[is_worse]
+        self._error[is_worse] = np.nan_to_num(error[is_worse], nan=np.inf)
         self._rounding = np.maximum(self._rounding, np.where(compared, rounding, 0.0) / size)
         return True
 
-    def look_outside(self) -> None:
-        """Notice parameters that changed since the last step, or since the beginning."""
+    def note_outside_changes(self) -> None:
+        """Record parameters that changed since the last step, or since the beginning."""
         now = self._vector(list(self._parameters.values()))
         if not np.array_equal(now, self._current):
             self._outside |= np.logical_or.reduceat(now != self._current, self._starts)
         self._current = now
 
-    def tracks(self) -> dict[str, Track]:
-        """Return what the steps up to now show of every parameter."""
+    def collect_tracks(self) -> dict[str, Track]:
+        """Return the measurements of each parameter over the steps so far."""
         change = self._norms(self._current - self._start)
         columns = {
             "error": self._error,
@@ -241,8 +238,8 @@ class StepCheck:
     def _norms(self, vector: Any) -> Any:
         return np.sqrt(np.add.reduceat(vector * vector, self._starts))
 
-    def _of_entries(self, rules: list[Rule | None]) -> Any:
-        """Return a rule whose fields have one value per compared entry."""
+    def _expand_rules(self, rules: list[Rule | None]) -> Any:
+        """Return one rule whose fields are arrays with a value per compared entry."""
         if self._expanded[0] != rules:
             fields = zip(*(rule or Rule(0.0) for rule in rules), strict=True)
             expanded: Any = [np.repeat(np.array(column, float), self._sizes) for column in fields]
@@ -250,16 +247,16 @@ class StepCheck:
         return self._expanded[1]
 
 
-def innermost(optimiser: Any) -> Any:
+def unwrap_optimiser(optimiser: Any) -> Any:
     """Return the optimiser of `torch.optim` inside wrappers such as Opacus' and Accelerate's."""
     for name in ("original_optimizer", "optimizer", "base_optimizer"):
         inner = getattr(optimiser, name, None)
         if inner is not None and hasattr(inner, "param_groups"):
-            return innermost(inner)
+            return unwrap_optimiser(inner)
     return optimiser
 
 
-def declared_rules(optimiser: Any) -> list[Rule]:
+def list_declared_rules(optimiser: Any) -> list[Rule]:
     """Return the distinct rules that an optimiser's parameter groups declare."""
     groups: Sequence[dict[str, Any]] = optimiser.param_groups
     return list(dict.fromkeys(Rule.of(group, first=False) for group in groups))
@@ -268,7 +265,7 @@ def declared_rules(optimiser: Any) -> list[Rule]:
 def _entries(tensor: Tensor) -> Any:
     tensor = tensor.detach()
     if tensor.is_cpu and tensor.dtype in (torch.float32, torch.float64) and tensor.layout == torch.strided:
-        array = tensor.numpy().reshape(-1)  # slicing costs a third of what it costs in PyTorch
-        return array[:: max(-(-array.size // _ENTRIES), 1)]
+        array = tensor.numpy().reshape(-1)  # slicing takes a third of PyTorch's time
+        return array[:: max(-(-array.size // _MAX_ENTRIES), 1)]
     flat = (tensor if tensor.layout == torch.strided else tensor.to_dense()).reshape(-1)
-    return flat[:: max(-(-flat.numel() // _ENTRIES), 1)].to("cpu", torch.float64).numpy()
+    return flat[:: max(-(-flat.numel() // _MAX_ENTRIES), 1)].to("cpu", torch.float64).numpy()

@@ -1,4 +1,4 @@
-"""The update of one client as the server sees it, with one interface for gradients and weight changes."""
+"""The update of one client as the server receives it, with one interface for gradients and weight changes."""
 
 import copy
 import math
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from fedleak.errors import WRAPPERS, WithheldParameter
 
 MOST_SAMPLES = 10**8
-"""Samples that an update may stand for; more than any client has, and few enough to draw a label for each."""
+"""Most samples of an update; few enough to draw a label for each."""
 Stacked = dict[str, Tensor]
-"""The updates of K clients: parameter name to ``[K, ...]``."""
+"""The updates of K clients, ``[K, ...]`` by parameter name."""
 T = TypeVar("T")
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-SAVED, MAGNITUDE = "modules_to_save", "lora_magnitude_vector"
+MODULES_TO_SAVE, MAGNITUDE = "modules_to_save", "lora_magnitude_vector"
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -27,14 +27,14 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 class Update:
     """One client's contribution to a round, as the server receives it.
 
-    Raises `ValueError` for anything else than such tensors, an unknown kind, counts that are no whole numbers or below
-    1, more steps than samples, more than `MOST_SAMPLES`, or a missing or non-positive learning rate.
+    Raises `ValueError` for other tensors than described below, an unknown kind, numbers of samples or steps that are
+    not whole or below 1, more steps than samples, more samples than `MOST_SAMPLES`, or no positive learning rate.
 
     Parameters
     ----------
     tensors
-        Parameter name to tensor, each dense, real, floating-point and of the parameter's own shape. A withheld
-        parameter is absent.
+        Tensors by parameter name: dense, real, floating-point and in the parameter's shape. Withheld parameters are
+        absent.
     kind
         ``"gradient"``: the mean gradient over a batch, summed over the local steps.
         ``"delta"``: the weights after the local steps minus those before.
@@ -58,7 +58,7 @@ class Update:
         if self.kind not in ("gradient", "delta"):
             raise ValueError(f"kind is 'gradient' or 'delta', not {self.kind!r}")
         for name in ("samples", "steps"):
-            object.__setattr__(self, name, _whole(name, getattr(self, name)))
+            object.__setattr__(self, name, _as_whole_number(name, getattr(self, name)))
         if self.steps < 1 or self.samples < 1:
             raise ValueError(f"samples and steps are at least 1, got {self.samples} and {self.steps}")
         if self.samples < self.steps:
@@ -66,7 +66,7 @@ class Update:
         if self.samples > MOST_SAMPLES:
             raise ValueError(f"an update is of at most {MOST_SAMPLES:,} samples, got {self.samples:,}")
         if self.lr is not None:
-            object.__setattr__(self, "lr", _rate(self.lr))
+            object.__setattr__(self, "lr", _as_rate(self.lr))
         elif self.kind == "delta":
             raise ValueError("an update of kind 'delta' is read with the client's learning rate: pass lr")
 
@@ -76,18 +76,18 @@ class Update:
     ) -> "Update":
         """Make an update of kind ``"delta"`` from two state dicts, as `nn.Module.state_dict` returns them.
 
-        Flower's ``ArrayRecord`` will do too. Batch norm's running statistics and whatever is not floating-point
-        (counters) are no parameters: they are left out. The difference is taken in the precision of `after`. Raises
-        `ValueError` if the states are of different models, or what `Update` refuses.
+        Flower's ``ArrayRecord`` is accepted, too. Batch norm's running statistics and tensors that are not
+        floating-point (counters) are omitted, as they are no parameters. The difference is computed in the precision of
+        `after`. Raises `ValueError` if the states are of different models, and as `Update` does.
         """
         before, after = (s.to_torch_state_dict() if hasattr(s, "to_torch_state_dict") else s for s in (before, after))
         for name, state in (("before", before), ("after", after)):
             if not isinstance(state, Mapping) or not all(isinstance(t, Tensor) for t in state.values()):
                 raise ValueError(f"{name} is a state dict, names to tensors: pass model.state_dict()")
         if before.keys() != after.keys():
-            odd = ", ".join(map(repr, sorted(map(str, before.keys() ^ after.keys()))))
-            raise ValueError(f"only one of the two states has {odd}: pass both complete states of the same model")
-        moved = {}
+            unmatched = ", ".join(map(repr, sorted(map(str, before.keys() ^ after.keys()))))
+            raise ValueError(f"only one of the two states has {unmatched}: pass both complete states of the same model")
+        changes = {}
         for name, old in before.items():
             new = after[name].detach().to(old.device)
             if not (old.is_floating_point() or old.is_complex()) or name.rpartition(".")[2] in STATISTICS:
@@ -97,17 +97,17 @@ class Update:
                     f"{name!r} has shape {tuple(old.shape)} before and {tuple(new.shape)} after: pass both states of "
                     "the same model"
                 )
-            # A client trains from what it is sent, rounded to its own precision: what differs from that has moved.
+            # A client rounds the received state to its precision; only the difference to that is training.
             start = old.detach().to(new.dtype if new.is_floating_point() else old.dtype)
-            wide = torch.promote_types(torch.promote_types(start.dtype, new.dtype), torch.float32)
-            moved[name] = new.to(wide) - start.to(wide)
-        return cls(moved, "delta", samples, steps, lr)
+            common_dtype = torch.promote_types(torch.promote_types(start.dtype, new.dtype), torch.float32)
+            changes[name] = new.to(common_dtype) - start.to(common_dtype)
+        return cls(changes, "delta", samples, steps, lr)
 
     @property
     def batch_size(self) -> int:
         """Samples per local step, B.
 
-        Raises `ValueError` if the steps do not divide the samples, so that there is no such number.
+        Raises `ValueError` if the steps do not divide the samples.
         """
         if self.samples % self.steps:
             raise ValueError(
@@ -131,8 +131,8 @@ class Update:
     def delta(self, name: str, lr: float | None = None) -> Tensor:
         """Return the change of parameter `name` over the local steps, as plain SGD makes it; errors as for `gradient`.
 
-        `lr` is the learning rate where the update does not say it. Raises `ValueError` if gradients were shared without
-        the learning rate, and none is given.
+        `lr` is the learning rate if the update does not have it. Raises `ValueError` if gradients were shared and the
+        learning rate is unknown.
         """
         if self.kind == "delta":
             return self._shared(name)
@@ -141,10 +141,10 @@ class Update:
         return self._shared(name) * -rate
 
     def model(self, before: nn.Module) -> nn.Module:
-        """Return the client's model at the end of its local steps, from the model before them, which stays as it was.
+        """Return the client's model after its local steps; `before` is the model before them and is not modified.
 
-        Raises `WithheldParameter` if a parameter is not shared; `ValueError` as for `delta`; if a parameter is of
-        another shape, NaN or infinite.
+        Raises `WithheldParameter` if a parameter is not shared; `ValueError` as for `delta`, or if a parameter has
+        another shape, or is NaN or infinite.
         """
         after, update = copy.deepcopy(before), self.replace(unwrapped(self.tensors, before))
         with torch.no_grad():
@@ -153,13 +153,13 @@ class Update:
         return after
 
     def without(self, *names: str) -> "Update":
-        """Return the same update with the named parameters withheld; `WithheldParameter` if one is so already."""
+        """Return the update with the named parameters withheld; raise `WithheldParameter` if one already is."""
         for name in names:
             self._shared(name)
         return self.replace({k: v for k, v in self.tensors.items() if k not in names})
 
     def replace(self, tensors: Mapping[str, Tensor]) -> "Update":
-        """Return an update of the same kind, samples and steps with other tensors: what a defence makes."""
+        """Return an update with other tensors and the same kind, samples, steps and learning rate."""
         return Update(tensors, self.kind, self.samples, self.steps, self.lr)
 
     def to(self, device: str | torch.device) -> "Update":
@@ -173,11 +173,11 @@ class Update:
 
 
 def unwrapped(state: Mapping[str, T], model: nn.Module) -> dict[str, T]:
-    """Return a state or an update by the model's names, where these differ by what wrappers put into them.
+    """Return a state or an update with the model's parameter names, if these differ only by wrappers' additions.
 
-    DataParallel and torch.compile put ``module.`` and ``_orig_mod.`` before a part's name, of the model or of the
-    update; and what peft saves lacks the name of its adapter, ``default``, and what it puts around a saved module and a
-    magnitude. It stays as it is where that does not make all of its names the model's.
+    DataParallel and torch.compile add the prefixes ``module.`` and ``_orig_mod.`` to names of the model or of the
+    update. States saved by peft lack the adapter's name, ``default``, and the wrappers of saved modules and magnitudes.
+    If not all names can be matched, the names do not change.
     """
     expected = model.state_dict().keys()
     if state.keys() <= expected:
@@ -188,33 +188,33 @@ def unwrapped(state: Mapping[str, T], model: nn.Module) -> dict[str, T]:
 
 
 def without_frozen(tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """Return an update without parameters that did not move, which whole states hold as zeros.
+    """Return an update without frozen parameters, which complete states contain as zeros.
 
-    These are the model's frozen ones, and linear layers' weights and biases where other parameters moved: the client
-    has frozen them, whatever the attacker's model says. A gradient of zeros in a whole last layer is none.
+    Frozen are zero updates of the model's frozen parameters, and of linear layers while other parameters moved: the
+    client has frozen these, even if the attacker's model has not.
     """
     if not any(bool(tensor.any()) for tensor in tensors.values()):
         return dict(tensors)
-    still = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    may_be_frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
     for name, layer in model.named_modules():
         if isinstance(layer, nn.Linear):
-            still |= {f"{name}.{part}".lstrip(".") for part in ("weight", "bias")}
-    return {name: tensor for name, tensor in tensors.items() if name not in still or bool(tensor.any())}
+            may_be_frozen |= {f"{name}.{part}".lstrip(".") for part in ("weight", "bias")}
+    return {name: tensor for name, tensor in tensors.items() if name not in may_be_frozen or bool(tensor.any())}
 
 
 def plain_name(name: str) -> str:
-    """Return a parameter's name without what wrappers put into it."""
+    """Return a parameter's name without the additions of wrappers."""
     parts = [part for part in name.split(".") if f"{part}." not in WRAPPERS]
-    dropped = [k for k, part in enumerate(parts) if part == "default" and k and "lora_" in parts[k - 1]]
-    if SAVED in parts[:-2]:  # peft's modules_to_save.default
-        dropped += [k := parts.index(SAVED), k + 1]
+    dropped_indices = [k for k, part in enumerate(parts) if part == "default" and k and "lora_" in parts[k - 1]]
+    if MODULES_TO_SAVE in parts[:-2]:  # peft's modules_to_save.default
+        dropped_indices += [k := parts.index(MODULES_TO_SAVE), k + 1]
     if MAGNITUDE in parts[:-1]:  # a module in the model, a tensor in what peft saves
-        dropped.append(len(parts) - 1)
-    return ".".join(part for k, part in enumerate(parts) if k not in dropped)
+        dropped_indices.append(len(parts) - 1)
+    return ".".join(part for k, part in enumerate(parts) if k not in dropped_indices)
 
 
 def fitting(tensor: Tensor, name: str, parameter: Tensor) -> Tensor:
-    """Return what an update tells of parameter `name`, detached, if it can be of this parameter.
+    """Return a tensor of an update, detached, after checking that it fits the parameter of this `name`.
 
     Raises `ValueError` if the shapes differ, or an entry is NaN or infinite.
     """
@@ -230,27 +230,27 @@ def fitting(tensor: Tensor, name: str, parameter: Tensor) -> Tensor:
 
 def _check_tensors(tensors: Any) -> None:
     if not isinstance(tensors, Mapping):
-        raise ValueError(f"tensors map parameter names to tensors: pass a dict, not {_kind(tensors)}")
+        raise ValueError(f"tensors map parameter names to tensors: pass a dict, not {_describe(tensors)}")
     for name, tensor in tensors.items():
         if hasattr(tensor, "full_tensor"):
             raise ValueError(f"the update's {name!r} is a part of a distributed tensor: pass tensor.full_tensor()")
         dense = isinstance(tensor, Tensor) and tensor.layout == torch.strided and not tensor.is_meta
         if not isinstance(name, str) or not dense or tensor.is_nested or tensor.dtype not in _DTYPES:
             raise ValueError(
-                f"the update's {name!r} is {_kind(tensor)}: names are strings, and tensors are dense, real and "
+                f"the update's {name!r} is {_describe(tensor)}: names are strings, and tensors are dense, real and "
                 "floating-point; leave out what is no parameter, and convert the rest "
                 "(torch.as_tensor, Tensor.to_dense, Tensor.float)"
             )
 
 
-def _kind(value: Any) -> str:
+def _describe(value: Any) -> str:
     if not isinstance(value, Tensor):
         return f"a {type(value).__name__}"
     layout = "nested" if value.is_nested else "meta" if value.is_meta else str(value.layout).removeprefix("torch.")
     return f"a {layout} tensor of {value.dtype}"
 
 
-def _whole(name: str, value: Any) -> int:
+def _as_whole_number(name: str, value: Any) -> int:
     try:
         number = operator.index(value)
     except TypeError:
@@ -260,7 +260,7 @@ def _whole(name: str, value: Any) -> int:
     return number
 
 
-def _rate(value: Any) -> float:
+def _as_rate(value: Any) -> float:
     try:
         rate = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else 0.0
     except OverflowError:

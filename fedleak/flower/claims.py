@@ -1,4 +1,4 @@
-"""Privacy claims of Flower's mods and strategies, and the part that the messages confirm."""
+"""Read the privacy claims of Flower's mods and strategies, and check them with the messages."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,13 +15,13 @@ from fedleak.federated.privacy import DELTA, Privacy
 
 LOCAL, CENTRAL = "LocalDpMod", "DifferentialPrivacy"
 COUNTS = ("num-examples", "num_examples")
-"""Names of the metric that holds a client's number of samples, in Flower's two interfaces."""
+"""Names of the metric with a client's number of samples, in Flower's two interfaces."""
 
 
-def of_mod(mod: Any) -> Privacy:
-    """Return what Flower's `LocalDpMod` claims: its noise follows the sensitivity given, whatever it clips to.
+def read_mod_claim(mod: Any) -> Privacy:
+    """Return the claim of Flower's `LocalDpMod`, whose noise depends on the stated sensitivity, not on the clipping.
 
-    Two updates clipped to a norm C lie up to 2 C apart.
+    Two updates that are clipped to a norm C differ by up to 2 C.
     """
     delta = mod.delta or DELTA
     history: tuple[tuple[float, float, int], ...] = ()
@@ -31,22 +31,22 @@ def of_mod(mod: Any) -> Privacy:
     return Privacy(neighbours="client", history=history, delta=delta, stated=mod.epsilon, by=LOCAL)
 
 
-def of_strategy(strategy: Any, weights: Sequence[float]) -> Privacy | None:
-    """Return what a ``DifferentialPrivacy…`` strategy claims of one round; None of another strategy.
+def read_strategy_claim(strategy: Any, weights: Sequence[float]) -> Privacy | None:
+    """Return the claim of a ``DifferentialPrivacy…`` strategy for one round; None for another strategy.
 
-    All of them add the noise after aggregation, those with clipping in the clients too. Its deviation is that for a
-    plain mean over ``num_sampled_clients``; in a weighted mean, or with fewer replies, one client moves more.
+    All of them add the noise after aggregation, also those with clipping in the clients. Its deviation is for a plain
+    mean over ``num_sampled_clients``; in a weighted mean, or with fewer replies, one client has more influence.
 
     Parameters
     ----------
     strategy
-        One of Flower's, of either interface.
+        A strategy of either of Flower's interfaces.
     weights
-        The weight of each client that replied.
+        Weight of each client that replied.
     """
-    kind = next((base.__name__ for base in type(strategy).__mro__ if base.__name__.startswith(CENTRAL)), None)
+    dp_class = next((base.__name__ for base in type(strategy).__mro__ if base.__name__.startswith(CENTRAL)), None)
     noise, inner = getattr(strategy, "noise_multiplier", None), getattr(strategy, "strategy", None)
-    if kind is None or noise is None:
+    if dp_class is None or noise is None:
         return None
     by, total = type(strategy).__name__, sum(map(abs, weights))
     share = max(map(abs, weights)) / total if total > 0 else math.inf
@@ -63,39 +63,39 @@ def of_strategy(strategy: Any, weights: Sequence[float]) -> Privacy | None:
 
 
 def _is_mean(strategy: Any) -> bool:
-    new, legacy = (getattr(type(strategy), name, None) for name in ("aggregate_train", "aggregate_fit"))
-    return new is FedAvg.aggregate_train or legacy is LegacyFedAvg.aggregate_fit
+    modern, legacy = (getattr(type(strategy), name, None) for name in ("aggregate_train", "aggregate_fit"))
+    return modern is FedAvg.aggregate_train or legacy is LegacyFedAvg.aggregate_fit
 
 
-def checked(claim: Privacy, strategy: Any, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Privacy:
-    """Return a strategy's claim with what a client's states show: tensors without clipping, a norm above the bound."""
+def check_claim(claim: Privacy, strategy: Any, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Privacy:
+    """Return a strategy's claim, corrected by a client's states: tensors without clipping, a norm above the bound."""
     clipped = True
     if "ClientSide" in claim.by:
         squares = [(t.double() - before[name].double()).square().sum() for name, t in after.items() if t.dim()]
         clipped = bool(torch.stack(squares).sum().sqrt() <= strategy.clipping_norm * 1.001) if squares else True
-    return replace(claim, clipped=clipped, unprotected=tuple(scalars(after)))
+    return replace(claim, clipped=clipped, unprotected=tuple(iterate_scalars(after)))
 
 
-def scalars(state: Mapping[str, Tensor]) -> Iterator[str]:
-    """Name the tensors of shape ``()``: Flower's clipping, and `LocalDpMod`'s noise, work in place and miss them."""
+def iterate_scalars(state: Mapping[str, Tensor]) -> Iterator[str]:
+    """Name the tensors of shape ``()``, which Flower's clipping and `LocalDpMod`'s noise do not change."""
     return (name for name, tensor in state.items() if not tensor.dim())
 
 
 def weighting_key(strategy: Any) -> str:
-    """Return the metric by which a strategy, or the one that it wraps, weights its clients."""
+    """Return the metric by which a strategy, or its wrapped strategy, weights its clients."""
     while not hasattr(strategy, "weighted_by_key") and hasattr(strategy, "strategy"):
         strategy = strategy.strategy
     return str(getattr(strategy, "weighted_by_key", COUNTS[0]))
 
 
-def metric(content: RecordDict, *names: str) -> Any:
-    """Return the first of these metrics that a reply has; None without."""
+def find_metric(content: RecordDict, *names: str) -> Any:
+    """Return the first of these metrics in a reply, or None."""
     values = (record[name] for name in names for record in content.metric_records.values() if name in record)
     return next(values, None)
 
 
-def examples_of(content: RecordDict, named: int | str | None, key: str = COUNTS[0]) -> int:
-    """Return the number of samples that a client says it has, 0 if it does not say.
+def count_examples(content: RecordDict, named: int | str | None, key: str = COUNTS[0]) -> int:
+    """Return the number of samples that a client states, 0 if it does not state one.
 
     Raises `ValueError` if the metric is no number of samples.
 
@@ -104,14 +104,14 @@ def examples_of(content: RecordDict, named: int | str | None, key: str = COUNTS[
     content
         Content of the client's reply.
     named
-        The number, or the name of the metric that holds it; None: see `COUNTS`, then `key`.
+        The number, or its metric's name; by default one of `COUNTS`, then `key`.
     key
         The metric by which the strategy weights.
     """
     if isinstance(named, int):
         return named
     names = (named,) if named else (*COUNTS, key)
-    value = metric(content, *names)
+    value = find_metric(content, *names)
     if value is None:
         return 0
     if not isinstance(value, int | float) or not (value >= 0 and float(value).is_integer()):

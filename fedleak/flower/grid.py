@@ -1,4 +1,4 @@
-"""A Flower grid without a network: its client apps are called in this process."""
+"""A Flower grid without a network, which calls client apps in this process."""
 
 import copy
 import itertools
@@ -13,10 +13,10 @@ from flwr.supercore.task_identity import TaskIdentity
 
 
 class InProcess(Grid):
-    """A grid whose nodes are calls of a client app. Messages, mods and strategies are Flower's own, and unmodified.
+    """A grid whose nodes are calls of a client app; messages, mods and strategies are Flower's, and unmodified.
 
-    Each node has an id, from 1, and a context of its own, whose ``node_config`` holds ``"partition-id"``
-    (from 0) and ``"num-partitions"``. `lost` says whether a message is lost, as when its node drops out.
+    Each node has an id, from 1, and a context, whose ``node_config`` has ``"partition-id"`` (from 0) and
+    ``"num-partitions"``. `lost` returns whether a message is lost, as when its node drops out.
     """
 
     def __init__(self, app: ClientApp, nodes: int, lost: Callable[[Message], bool] = lambda message: False):
@@ -24,21 +24,21 @@ class InProcess(Grid):
         configs: list[Any] = [{"partition-id": k, "num-partitions": nodes} for k in range(nodes)]
         self.contexts = {k: Context(1, k, config, RecordDict(), {}) for k, config in enumerate(configs, 1)}
         self._numbers = itertools.count(1)
-        # Flower has a message ask its process who it is; outside its own processes nobody has said so.
+        # Flower's messages read the identity of their process, which is not set outside Flower's processes.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1
 
     @property
     def run(self) -> Any:
-        """What Flower asks for: something with a ``run_id``."""
+        """An object with a ``run_id``, which Flower needs."""
         return SimpleNamespace(run_id=1)
 
     def set_run(self, run: Any) -> None:
-        """Do nothing: there is one run."""
+        """Do nothing, as there is one run."""
 
     def create_message(
         self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
     ) -> Message:
-        """Return a message as Flower makes it."""
+        """Return a message of Flower."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> list[int]:
@@ -46,7 +46,7 @@ class InProcess(Grid):
         return list(self.contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Refuse: here a message and its reply are one call."""
+        """Raise `NotImplementedError`: a message and its reply are one call."""
         raise NotImplementedError("messages are sent with send_and_receive")
 
     pull_messages: Any = push_messages
@@ -57,7 +57,7 @@ class InProcess(Grid):
         for message in messages:
             if self.lost(message):
                 continue
-            request = copy.deepcopy(message)  # many messages share one content, and mods take things out of it
+            request = copy.deepcopy(message)  # many messages share one content, which mods change
             request.metadata.__dict__["_message_id"] = str(next(self._numbers))
             replies.append(self.app(request, self.contexts[request.metadata.dst_node_id]))
         return replies

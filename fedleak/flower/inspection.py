@@ -1,4 +1,4 @@
-"""A mod that refuses to train on a model which looks crafted; see `fedleak.federated.inspection`."""
+"""A mod that rejects models with traces of an attack; see `fedleak.federated.inspection`."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -14,25 +14,23 @@ log = logging.getLogger("fedleak.flower")
 
 
 class InspectionMod:
-    """A mod of a Flower client app that looks at the model before the client trains, and refuses one with findings.
+    """A mod of a Flower client app that inspects the model before the client trains, and rejects one with findings.
 
-    The server then gets an error, of the code ``MOD_FAILED_PRECONDITION``, and no update; what stands behind the mod in
-    ``mods=[...]`` is not called. Arrays that are not one readable model are refused too, and so is what ends an
-    inspection with an error; a message without any passes, as SecAgg+ has it in most of its stages: the mod stands in
-    front of ``secaggplus_mod``. The findings are in the client's log and, as the server needs to know no more, not in
-    the error. With `warn` they are only there.
+    The server then gets an error with the code ``MOD_FAILED_PRECONDITION`` and no update; mods behind this one in
+    ``mods=[...]`` are not called. Arrays that are not one readable model, and errors of the inspection, are findings,
+    too. A message without arrays passes, as in most stages of SecAgg+: put the mod before ``secaggplus_mod``. The
+    findings are in the client's log, not in the error. With `warn` the model is not rejected.
 
     Parameters
     ----------
     model
-        Makes the client's own module (such as its class), which samples are passed through; without it, and without
-        `samples`, the weights alone are looked at.
+        Function that returns the client's module, such as its class; by default only the weights are inspected.
     samples
-        Gives a client's own samples ``[B, ...]`` by its context, such as one batch.
+        Function of the context that returns samples of the client, ``[B, ...]``, for the module.
     names
         As for `fedleak.flower.recording.RecordingMod`.
     bounds
-        Between which numbers the model's inputs lie.
+        Range of the model's inputs.
     """
 
     def __init__(
@@ -49,7 +47,7 @@ class InspectionMod:
         self.model, self.samples, self.names, self.bounds, self.warn = model, samples, names, bounds, warn
 
     def __call__(self, message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
-        """Pass a message on, unless it asks to train on a model with findings."""
+        """Pass on a message, unless it asks to train on a model with findings."""
         if message.metadata.message_type.partition(".")[0] == MessageType.TRAIN and message.content.array_records:
             findings = self._inspect(message, context)
             for finding in findings:

@@ -1,4 +1,4 @@
-"""Record a Flower run: a client mod, and any strategy made to record; see `fedleak.federated.recording`."""
+"""Record a Flower run by a client mod or a wrapped strategy; see `fedleak.federated.recording`."""
 
 import json
 import logging
@@ -15,17 +15,17 @@ from flwr.common import parameters_to_ndarrays
 from torch import Tensor
 
 from fedleak.federated.platforms import as_json, keep, never_stopping
-from fedleak.federated.privacy import Privacy, without_noise
+from fedleak.federated.privacy import Privacy, find_tensors_without_noise
 from fedleak.federated.recording import SUM
 from fedleak.flower.claims import (
     COUNTS,
     LOCAL,
-    checked,
-    examples_of,
-    metric,
-    of_mod,
-    of_strategy,
-    scalars,
+    check_claim,
+    count_examples,
+    find_metric,
+    iterate_scalars,
+    read_mod_claim,
+    read_strategy_claim,
     weighting_key,
 )
 
@@ -33,47 +33,55 @@ NOTE = "fedleak.note"
 log = logging.getLogger("fedleak.flower")
 S = TypeVar("S")
 State = dict[str, Tensor]
-_BEHIND: ContextVar[State] = ContextVar("behind")  # what a recording mod behind this one sees of the same reply
+_BEHIND: ContextVar[State] = ContextVar("behind")  # the reply's state at a recording mod behind this one
 
 
 def note(context: Context, **facts: Any) -> None:
-    """Tell the recording mod what only the client knows; call it in the function that trains. Nothing is sent.
+    """Pass facts that only the client knows to the recording mod; call it in the training function. Nothing is sent.
 
-    The facts are ``labels`` of the training samples (integers ``[N]``, those of `torch.nn.CrossEntropyLoss`), or their
+    The facts are ``labels`` of the training samples (integers ``[N]``, as for `torch.nn.CrossEntropyLoss`), or their
     number, ``examples``; ``batch_size`` and ``epochs``; ``optimiser``, one of `torch.optim`, or its name (``"sgd"``,
-    ``"nag"``, ``"adam"``, …) with ``lr`` and ``momentum``; or ``steps``, where they do not follow from samples, batch
-    size and epochs. It raises nothing: what cannot be noted is a warning in the log.
+    ``"nag"``, ``"adam"``, …) with ``lr`` and ``momentum``; or ``steps``, if they do not follow from samples, batch size
+    and epochs. Facts that cannot be noted are a warning in the log, not an error.
     """
     context.state.config_records[NOTE] = ConfigRecord({"facts": as_json(facts, log)})
 
 
 class RecordingMod:
-    """A mod of a Flower client app that records what comes in and what goes out when the client trains.
+    """A mod of a Flower client app that records the received and the sent model when the client trains.
 
-    It sees the reply of whatever stands behind it in ``mods=[...]``: in front of `localdp_mod` it sees what really
-    leaves the client; behind `secaggplus_mod`, what would leave it without the masks. With one more behind the mod that
-    adds noise, it also names the tensors that got none. It never stops a run: what cannot be recorded is a warning in
-    the log and a gap in the run's `folder`, which all clients may share. Clients of the legacy interface, which sends
-    no `names` of the parameters, need them in their order (``list(model.state_dict())``). `privacy` is Flower's
-    `LocalDpMod` where that stands behind this mod, or what else gives differential privacy. The facts are what holds of
-    every round, as for `note`, whose word goes before this; ``examples`` can also be the name of the metric that holds
-    the number of samples (by default ``"num-examples"``).
+    It records the reply of the mods behind it in ``mods=[...]``: before `localdp_mod` the model that leaves the client,
+    behind `secaggplus_mod` the model without masks. With a second recording mod behind the one that adds noise, the
+    record names tensors without noise. It never stops a run: a contribution that cannot be recorded is a warning in the
+    log and a gap in the folder.
+
+    Parameters
+    ----------
+    folder
+        The run's folder, which all clients may share.
+    names
+        Names of the parameters in order, ``list(model.state_dict())``, for Flower's legacy interface without names.
+    privacy
+        Flower's `LocalDpMod` if it is behind this mod, or another `Privacy`.
+    facts
+        Facts for all rounds, as for `note`, which overrides them; ``examples`` may also be the name of the metric with
+        the number of samples (default: ``"num-examples"``).
     """
 
     def __init__(self, folder: Path | str, *, names: Sequence[str] | None = None, privacy: Any = None, **facts: Any):
         self.folder, self.names, self.facts = Path(folder), names, facts
-        self.privacy = of_mod(privacy) if type(privacy).__name__ == LOCAL else privacy
+        self.privacy = read_mod_claim(privacy) if type(privacy).__name__ == LOCAL else privacy
 
     def __call__(self, message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
-        """Pass a message on, and record it if the client trained."""
+        """Pass on a message, and record it if the client trained."""
         if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
             return call_next(message, context)
         origin: dict[str, Any] = {
-            "round": _round(message),
+            "round": _read_round(message),
             "node": str(message.metadata.dst_node_id),
             "seen_by": "client",
         }
-        before = _attempted(
+        before = _read_or_error(
             state_of, message.content, self.names
         )  # now: clients take the parameters out of the message
         context.state.config_records.pop(NOTE, None)
@@ -83,39 +91,38 @@ class RecordingMod:
             reply = call_next(message, context)
         finally:
             _BEHIND.reset(token)
-        noted: Mapping[str, Any] = context.state.config_records.pop(NOTE, {})
+        noted_facts: Mapping[str, Any] = context.state.config_records.pop(NOTE, {})
         if before and reply.has_content():
             with never_stopping(self.folder, log, **origin):
-                facts = {**self.facts, **json.loads(str(noted.get("facts", "{}")))}
+                facts = {**self.facts, **json.loads(str(noted_facts.get("facts", "{}")))}
                 after = state_of(reply.content, self.names)
                 _BEHIND.get({}).update(after)
-                facts["privacy"] = self._claim(_known(before), behind, after)
-                examples = examples_of(reply.content, facts.pop("examples", None))
-                keep(self.folder, facts, _known(before), after, examples=examples, log=log, **origin)
+                facts["privacy"] = self._claim(_raise_error(before), behind, after)
+                examples = count_examples(reply.content, facts.pop("examples", None))
+                keep(self.folder, facts, _raise_error(before), after, examples=examples, log=log, **origin)
         return reply
 
     def _claim(self, before: State, behind: State, after: State) -> Any:
-        """Return the claim with the tensors that got no noise: by a mod behind, or by how `LocalDpMod` works."""
+        """Return the claim with the tensors without noise, from a mod behind this one or `LocalDpMod`'s rule."""
         if not isinstance(self.privacy, Privacy):
             return self.privacy
-        bare = {*self.privacy.unprotected, *without_noise(before, behind, after)}
-        bare |= set(scalars(after)) if self.privacy.by == LOCAL else set()
+        bare = {*self.privacy.unprotected, *find_tensors_without_noise(before, behind, after)}
+        bare |= set(iterate_scalars(after)) if self.privacy.by == LOCAL else set()
         return replace(self.privacy, unprotected=tuple(sorted(bare)))
 
 
 def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = None, **facts: Any) -> S:
-    """Make a strategy record what it sends and what it gets back; return the same strategy.
+    """Make a strategy record the models that it sends and receives; return the same strategy.
 
-    It may be any strategy of ``flwr.serverapp.strategy``, wrapped ones and those of one's own included, or a legacy
-    one of ``flwr.server.strategy``. Under SecAgg+ the server sees one model, the mean over the clients: it is recorded
-    as one contribution of the node ``"sum"``, from clients that train in parallel. It has labels if each client
-    recorded its own in the same folder, by a `RecordingMod` behind ``secaggplus_mod``. What a server that sends every
-    client another model gets under SecAgg+ is no update of one model, and is not recorded. Of Flower's strategies for
-    differential privacy it is recorded what they claim, for the weights of each round.
+    It accepts any strategy of ``flwr.serverapp.strategy``, also wrapped and user-defined ones, and legacy strategies of
+    ``flwr.server.strategy``. Under SecAgg+ the server receives the mean over the clients, which is recorded as one
+    contribution of the node ``"sum"``. It has labels if each client records its labels in the same folder, by a
+    `RecordingMod` behind ``secaggplus_mod``. If the server sends different models under SecAgg+, the mean is no update
+    of one model, and is not recorded. The claims of Flower's strategies for differential privacy are recorded.
 
-    It goes on as before; what cannot be recorded is a warning in the log and a gap in the folder. `folder`, `names` and
-    `facts` are as for `RecordingMod`; the server has to be told ``lr``, ``batch_size``, ``epochs`` and ``optimiser``,
-    which it prescribes. The number of samples is the metric ``"num-examples"``, or that by which the strategy weights
+    A contribution that cannot be recorded is a warning in the log and a gap in the folder. `folder`, `names` and
+    `facts` are as for `RecordingMod`; pass ``lr``, ``batch_size``, ``epochs`` and ``optimiser``, which the server
+    prescribes. The number of samples is the metric ``"num-examples"``, or the one by which the strategy weights
     (``weighted_by_key``), unless ``examples`` names another.
     """
     sent: dict[str, State | Exception] = {}
@@ -127,18 +134,20 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
     configure, aggregate = (s.configure_fit, s.aggregate_fit) if legacy else (s.configure_train, s.aggregate_train)
 
     def state(arrays: Any) -> State:
-        return _named(parameters_to_ndarrays(arrays), names) if legacy else state_of(arrays, names)
+        return _to_state(parameters_to_ndarrays(arrays), names) if legacy else state_of(arrays, names)
 
     def configured(server_round: int, *args: Any, **kwargs: Any) -> list:
-        out = list(configure(server_round, *args, **kwargs))
+        instructions = list(configure(server_round, *args, **kwargs))
         sent.clear()
-        states: dict[int, State | Exception] = {}  # most strategies send one object to all
-        for to in out:
-            node, arrays = (to[0].node_id, to[1].parameters) if legacy else (to.metadata.dst_node_id, to.content)
+        states: dict[int, State | Exception] = {}  # most strategies send the same object to all clients
+        for item in instructions:
+            node, arrays = (
+                (item[0].node_id, item[1].parameters) if legacy else (item.metadata.dst_node_id, item.content)
+            )
             if id(arrays) not in states:
-                states[id(arrays)] = _attempted(state, arrays)
+                states[id(arrays)] = _read_or_error(state, arrays)
             sent[str(node)] = states[id(arrays)]
-        return out
+        return instructions
 
     def aggregated(server_round: int, replies: Iterable[Any], *args: Any) -> Any:
         replies = list(replies)
@@ -147,24 +156,24 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
         return aggregate(server_round, replies, *args)
 
     def record_round(server_round: int, replies: list[Any]) -> None:
-        got: list[tuple[str, Any, Any]]  # node, number of samples or content of the message, arrays
+        received: list[tuple[str, Any, Any]]  # node, number of samples or content of the message, arrays
         if legacy:
-            got = [(str(proxy.node_id), result.num_examples, result.parameters) for proxy, result in replies]
-            weights = [examples for _, examples, _ in got]
-            if len(got) > 1 and len({id(parameters) for *_, parameters in got}) == 1:
-                models = [sent.pop(node, {}) for node, *_ in got]
+            received = [(str(proxy.node_id), result.num_examples, result.parameters) for proxy, result in replies]
+            weights = [examples for _, examples, _ in received]
+            if len(received) > 1 and len({id(parameters) for *_, parameters in received}) == 1:
+                models = [sent.pop(node, {}) for node, *_ in received]
                 sent[SUM] = models[0] if len({id(model) for model in models}) == 1 else {}
-                got = [(SUM, weights, got[0][2])]
+                received = [(SUM, weights, received[0][2])]
         else:
-            got = [(str(r.metadata.src_node_id), r.content, r.content) for r in replies if r.has_content()]
-            weights = [metric(content, key) or 0 for _, _, content in got]
-        claim = of_strategy(strategy, weights)
-        for node, examples, arrays in got:
+            received = [(str(r.metadata.src_node_id), r.content, r.content) for r in replies if r.has_content()]
+            weights = [find_metric(content, key) or 0 for _, _, content in received]
+        claim = read_strategy_claim(strategy, weights)
+        for node, examples, arrays in received:
             origin: dict[str, Any] = {"round": server_round, "node": node, "seen_by": "server"}
             with never_stopping(folder, log, **origin):
-                before, after = _known(sent.get(node, {})), state(arrays)
-                privacy = checked(claim, strategy, before, after) if claim is not None and before else claim
-                number = examples if legacy else examples_of(examples, samples_key, key)
+                before, after = _raise_error(sent.get(node, {})), state(arrays)
+                privacy = check_claim(claim, strategy, before, after) if claim is not None and before else claim
+                number = examples if legacy else count_examples(examples, samples_key, key)
                 keep(folder, {"privacy": privacy, **facts}, before, after, examples=number, log=log, **origin)
 
     if legacy:
@@ -175,9 +184,9 @@ def recorded(strategy: S, folder: Path | str, *, names: Sequence[str] | None = N
 
 
 def state_of(content: RecordDict, names: Sequence[str] | None) -> State:
-    """Return the one array record of a message as a state dict, empty if there is none.
+    """Return the array record of a message as a state dict, empty if there is none.
 
-    Raises `ValueError` if there are more, and `TypeError` for arrays of a serialisation of their own.
+    Raises `ValueError` for several records, and `TypeError` for arrays with another serialisation.
     """
     records: list[ArrayRecord] = list(content.array_records.values())
     if not records:
@@ -185,11 +194,11 @@ def state_of(content: RecordDict, names: Sequence[str] | None) -> State:
     if len(records) > 1:
         raise ValueError(f"the message holds {len(records)} array records, which is not one model")
     arrays = [array.numpy() for array in records[0].values() if array.data]
-    numbered = list(records[0]) == [str(k) for k in range(len(records[0]))]
-    return _named(arrays, names) if numbered else _named(arrays, list(records[0]))
+    has_number_names = list(records[0]) == [str(k) for k in range(len(records[0]))]
+    return _to_state(arrays, names) if has_number_names else _to_state(arrays, list(records[0]))
 
 
-def _named(arrays: Sequence[np.ndarray], names: Sequence[str] | None) -> State:
+def _to_state(arrays: Sequence[np.ndarray], names: Sequence[str] | None) -> State:
     if not arrays:
         return {}
     names = names or [str(k) for k in range(len(arrays))]
@@ -198,21 +207,21 @@ def _named(arrays: Sequence[np.ndarray], names: Sequence[str] | None) -> State:
     return {name: torch.from_numpy(np.array(array)) for name, array in zip(names, arrays, strict=True)}
 
 
-def _attempted(read: Callable[..., State], *args: Any) -> State | Exception:
-    """Return a state, or why there is none, for `_known` to raise where that cannot end a round."""
+def _read_or_error(read: Callable[..., State], *args: Any) -> State | Exception:
+    """Return a state, or the error for `_raise_error` to raise where it does not end a round."""
     try:
         return read(*args)
-    except Exception as error:  # whatever a message holds
+    except Exception as error:  # any content of a message
         return error
 
 
-def _known(state: State | Exception) -> State:
+def _raise_error(state: State | Exception) -> State:
     if isinstance(state, Exception):
         raise state
     return state
 
 
-def _round(message: Message) -> int:
+def _read_round(message: Message) -> int:
     numbers = [record.get("server-round") for record in message.content.config_records.values()]
     group = message.metadata.group_id
     return next((number for number in numbers if isinstance(number, int)), int(group) if group.isdecimal() else 0)

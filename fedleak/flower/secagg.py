@@ -1,4 +1,4 @@
-"""LIA-SA through Flower's own SecAgg+: the malicious server is a strategy, everything else is unmodified."""
+"""Run LIA-SA through Flower's SecAgg+: the malicious server is a strategy, all else is unmodified."""
 
 import copy
 from collections.abc import Sequence
@@ -50,12 +50,12 @@ class Fishing(FedAvg):
         self.counts: dict[int, Tensor] = {}
         """Label counts ``[n]`` that the attack recovers, by node, of the clients that did not drop out."""
         self.mean: list[Any] = []
-        """The mean of the clients' parameters, as secure aggregation gives it."""
+        """Mean of the clients' parameters, the result of secure aggregation."""
 
     found = old_attribute("found", "counts")
 
     def configure_fit(self, server_round: int, parameters: Parameters, client_manager: Any) -> list:
-        """Send each client its model."""
+        """Send each client its fishing model."""
         pairs = super().configure_fit(server_round, parameters, client_manager)
         self.fishing = dict(zip(sorted(proxy.node_id for proxy, _ in pairs), self.models, strict=True))
         config = {"lr": self.lr, "batch_size": self.batch_size}
@@ -71,7 +71,7 @@ class Fishing(FedAvg):
         return super().aggregate_fit(server_round, results, failures)
 
     def aggregate(self, models: Sequence[nn.Module]) -> Update:
-        """Return the sum of the clients' head gradients: all fishing models have the same head."""
+        """Return the sum of the clients' head gradients, as all fishing models have the same head."""
         last, before = head(models[0]), models[0].state_dict()
         mean = dict(zip(before, map(torch.from_numpy, self.mean), strict=True))
         moved = {name: before[name].double() - mean[name].to(before[name].device) for name in (last.weight, last.bias)}
@@ -80,12 +80,12 @@ class Fishing(FedAvg):
 
 
 def as_parameters(model: nn.Module) -> Parameters:
-    """Return a model's state as Flower's legacy interface sends it: arrays without names."""
+    """Return a model's state as parameters of Flower's legacy interface, arrays without names."""
     return ndarrays_to_parameters([tensor.detach().cpu().numpy() for tensor in model.state_dict().values()])
 
 
 def secure_run(grid: Grid, strategy: FedAvg, rounds: int = 1, **protocol: Any) -> None:
-    """Run a legacy strategy over Flower's ``SecAggPlusWorkflow``, as a server app does; the strategy has the outcome.
+    """Run a legacy strategy over Flower's ``SecAggPlusWorkflow``, as a server app does; it stores the results.
 
     The grid is a server app's, or `InProcess`; the client app has ``mods=[secaggplus_mod]``. `protocol` are options of
     the workflow, such as ``num_shares`` (default 1.0) and ``reconstruction_threshold`` (default 0.67).
@@ -100,9 +100,9 @@ def secure_run(grid: Grid, strategy: FedAvg, rounds: int = 1, **protocol: Any) -
 
 
 def honest(model: nn.Module, x: Tensor, y: Tensor) -> ClientApp:
-    """Return the app of honest clients under SecAgg+: one step of SGD each, at the learning rate of the server.
+    """Return the app of honest clients under SecAgg+, each with one step of SGD at the server's learning rate.
 
-    They train this network, with weights from the server, on the batches of inputs `x` ``[U, B, ...]`` and labels `y`
+    They train the network, with weights from the server, on the batches of inputs `x` ``[U, B, ...]`` and labels `y`
     ``[U, B]`` that ``"partition-id"`` selects.
     """
 
@@ -126,12 +126,12 @@ def honest(model: nn.Module, x: Tensor, y: Tensor) -> ClientApp:
 
 
 def fish(models: Sequence[nn.Module], x: Tensor, y: Tensor, lr: float, **protocol: Any) -> Tensor:
-    """Return the label counts ``[U, n]`` that LIA-SA recovers through SecAgg+, every stage executed in this process.
+    """Recover label counts ``[U, n]`` by LIA-SA through SecAgg+, with all stages in this process.
 
     `models` are the fishing models, one per client, as for `Fishing`; `x`, `y` the batches of `honest` clients, `lr`
     the rate of their one step, `protocol` as for `secure_run`.
     """
     strategy = Fishing(models, tuple(x.shape[2:]), lr, x.shape[1])
-    clients = honest(copy.deepcopy(models[0]).cpu(), x.cpu(), y.cpu())  # theirs are processors, wherever the server is
+    clients = honest(copy.deepcopy(models[0]).cpu(), x.cpu(), y.cpu())  # clients run on the CPU
     secure_run(InProcess(clients, len(models)), strategy, **protocol)
     return torch.stack([strategy.counts[node] for node in sorted(strategy.counts)])

@@ -1,4 +1,4 @@
-"""Models of clients: the papers' networks by name, and the head of any model."""
+"""Client models: the papers' networks by name, and the head of any model."""
 
 from collections.abc import Callable
 from functools import partial
@@ -66,12 +66,12 @@ _INITIALISATIONS = ("default", "uniform", "positive")
 
 
 def names() -> list[str]:
-    """Return the names that `build` knows."""
+    """Return the names of networks that `build` accepts."""
     return sorted(_NETWORKS)
 
 
 def title(name: str) -> str:
-    """Return what tables and figures call a network; other names as they are."""
+    """Return a network's name in tables and figures; unknown names are returned unchanged."""
     return _NETWORKS[name][0] if name in _NETWORKS else name
 
 
@@ -84,14 +84,14 @@ def build(
     init: str | None = None,
     activation: str | None = None,
 ) -> nn.Module:
-    """Build a freshly initialised model for images of a shape ``(C, H, W)``; the global random state stays.
+    """Build a newly initialised model; the global random state does not change.
 
     Raises `ValueError` for an unknown name, initialisation or activation, or fewer than two classes.
 
     Parameters
     ----------
     name
-        One of `names`: ``"cnn"``, ``"lenet"``, ``"fcn3"``, ``"fcn3-256"`` and ``"fcn3-1024"`` of other widths,
+        One of `names`: ``"cnn"``, ``"lenet"``, ``"fcn3"``, ``"fcn3-256"`` and ``"fcn3-1024"`` with other widths,
         ``"mlp6"``, and ``"textcnn"`` for texts of bytes; ``"resnet20"``, LLG's, without an activation before the head,
         ``"resnet20-relu"``, and ``"resnet20-1"`` to ``"resnet32-4"`` of as many times 16 channels; torchvision's
         ``"vgg11_bn"`` to ``"resnet152"``, of which ``"…-imagenet"`` keep ImageNet's stem whatever the size of the
@@ -100,10 +100,10 @@ def build(
     shape
         Shape of one input: ``(C, H, W)`` for images, ``(D,)`` for rows, ``(L,)`` for texts.
     init
-        ``"default"`` (PyTorch's), ``"uniform"`` (every parameter from U(-0.5, 0.5)) or ``"positive"`` (GDBR's, see
-        `positive_`); by default the one that the paper's released code uses: uniform for the CNN, else PyTorch's.
+        ``"default"`` (PyTorch's), ``"uniform"`` (each parameter from U(-0.5, 0.5)) or ``"positive"`` (GDBR's, see
+        `positive_`); by default that of the paper's released code: uniform for the CNN, otherwise PyTorch's.
     activation
-        One of `ACTIVATIONS` in place of every ReLU; the weights stay the same.
+        One of `ACTIVATIONS` that replaces each ReLU; the weights do not depend on it.
     """
     if name not in _NETWORKS:
         raise ValueError(f"unknown model {name!r}; known: {', '.join(names())}")

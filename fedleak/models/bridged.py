@@ -1,4 +1,4 @@
-"""GDBR's networks, which end in fully connected layers or in a convolution in the place of the pooling (Sec. V-A)."""
+"""GDBR's networks, which end in fully connected layers or replace the pooling by a convolution (Sec. V-A)."""
 
 import itertools
 
@@ -33,7 +33,7 @@ class AlexNet(nn.Sequential):
 def vgg11(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
     """Build torchvision's VGG-11 without batch norm and dropout, for images of 32 x 32 (512 - 4096 - 4096 - n).
 
-    Images of another size than five halvings take to 1 x 1 are a `ValueError`.
+    Raises `ValueError` for images that five halvings do not reduce to 1 x 1.
     """
     if any(not 32 <= side < 64 for side in shape[1:]):
         raise ValueError(f"vgg11 is built for images of 32 x 32, got {shape[1]} x {shape[2]}")
@@ -56,7 +56,7 @@ def resnet_conv(name: str, shape: tuple[int, int, int], n_classes: int, small: b
 
 
 def without_biases(model: nn.Module) -> nn.Module:
-    """Take the bias terms off the layers of the model's chain, in place (the defence of Scheliga et al. 2022)."""
+    """Remove the biases of the layers in the model's chain, in place (the defence of Scheliga et al. 2022)."""
     for link in chain(model).links:
         link.layer.bias = None
     return model
@@ -66,8 +66,8 @@ def without_biases(model: nn.Module) -> nn.Module:
 def positive_(model: nn.Module, generator: torch.Generator) -> nn.Module:
     """Draw the chain's weights from U(0.01, 0.2), without biases, in place: GDBR's initialisation (Sec. V-A).
 
-    What lies below the chain keeps its initialisation, so that the chain sees features that are not negative and all
-    of its units are active.
+    Layers below the chain keep their initialisation, so that the chain's inputs are not negative and all of its units
+    are active.
     """
     for link in chain(without_biases(model)).links:
         weight = link.layer.weight

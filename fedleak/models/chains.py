@@ -1,4 +1,4 @@
-"""The chain of fully connected layers at a model's end, found in the model itself: what the gradient bridge crosses."""
+"""Find the chain of fully connected layers at a model's end, which the gradient bridge crosses."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fedleak.models.inputs import dummy_inputs, input_shape, known_tokens, watched
 
-_CHANGES_NOTHING = ("View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "Clone", "ToCopy")
+_RESHAPING = ("View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "Clone", "ToCopy")
 
 
 class Link(NamedTuple):
@@ -24,16 +24,16 @@ class Link(NamedTuple):
         return f"{self.name}.weight" if self.name else "weight"
 
     def matrix(self) -> Tensor:
-        """Return the weight as a matrix [out, in] in double precision: a kernel is a row."""
+        """Return the weight as a matrix [out, in] in double precision; each convolution kernel is a row."""
         return self.layer.weight.detach().double().flatten(1)
 
     def outputs(self, vectors: Tensor) -> Tensor:
-        """Return what the layer makes of these, ``[N, out]`` from ``[N, in]``, in double precision, before the ReLU."""
+        """Compute the layer's outputs ``[N, out]`` for vectors ``[N, in]``, in double precision, before the ReLU."""
         product = vectors @ self.matrix().T
         return product if self.layer.bias is None else product + self.layer.bias.detach().double()
 
     def vectors(self, inputs: Tensor) -> Tensor:
-        """Return what the matrix is multiplied with, ``[N, in]``, from the layer's inputs."""
+        """Return the layer's inputs as vectors ``[N, in]``, which its matrix multiplies."""
         if isinstance(self.layer, nn.Linear):
             return inputs.flatten(1)
         conv = self.layer
@@ -42,13 +42,13 @@ class Link(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """The layers, from the lowest to the model's last, and why the chain goes no further down."""
+    """The layers of a chain, from the lowest to the model's last, and the reason why it ends below."""
 
     links: tuple[Link, ...]
     end: str
 
     def start(self, name: str) -> int:
-        """Return where the layer of this name stands; a `ValueError` says what breaks the chain before it."""
+        """Return the index of the layer with this name; raise `ValueError` if the chain ends above it."""
         names = [link.name for link in self.links]
         if name not in names:
             raise ValueError(
@@ -60,10 +60,10 @@ class Chain(NamedTuple):
 def chain(model: nn.Module, shape: tuple[int, ...] | None = None) -> Chain:
     """Find the chain (Linear | Conv with 1 x 1 output) - ReLU - Linear - … - Linear that a model ends with.
 
-    The layers, at least one, come from the autograd graph of one forward pass, so that it does not matter how the
-    model is written: modules or functions, any names. Reshaping is ignored; anything else ends the chain. `shape` is
-    that of one input, where `input_shape` cannot tell. Parameters, statistics and mode are left as they are. Raises
-    `ValueError` if the model's outputs are not those of a fully connected layer.
+    The layers, at least one, are read from the autograd graph of one forward pass, and thus found in models of modules
+    or functions. Reshaping is ignored; any other operation ends the chain. `shape` is that of one input, if
+    `input_shape` cannot determine it. Parameters, statistics and mode do not change. Raises `ValueError` if the model's
+    outputs are not those of a fully connected layer.
     """
     modules = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
     shapes: dict[str, torch.Size] = {}
@@ -74,40 +74,40 @@ def chain(model: nn.Module, shape: tuple[int, ...] | None = None) -> Chain:
     noted = watched(modules, lambda name, _, y: shapes.update({name: y.shape}))
     with noted, torch.enable_grad(), torch.random.fork_rng(devices=[]):
         logits = torch.func.functional_call(model, (weights, buffers), (next(dummy_inputs(model, shape)),))
-    owner = {id(p): n.removesuffix("weight").rstrip(".") for n, p in weights.items() if n.endswith("weight")}
+    layer_names = {id(p): n.removesuffix("weight").rstrip(".") for n, p in weights.items() if n.endswith("weight")}
     links: list[Link] = []
     node, relu = logits.grad_fn, False
     while True:
-        kind = _kind(node)
-        if kind in _CHANGES_NOTHING:
+        operation_name = _operation_name(node)
+        if operation_name in _RESHAPING:
             node = node.next_functions[0][0]
-        elif kind == "Relu" and not relu and links:
+        elif operation_name == "Relu" and not relu and links:
             node, relu = node.next_functions[0][0], True
-        elif kind in ("Addmm", "Mm", "Convolution"):
-            places = {"Addmm": (1, 2), "Mm": (0, 1), "Convolution": (0, 1)}[kind]
-            below, weight = (node.next_functions[place][0] for place in places)
+        elif operation_name in ("Addmm", "Mm", "Convolution"):
+            operands = {"Addmm": (1, 2), "Mm": (0, 1), "Convolution": (0, 1)}[operation_name]
+            below, weight = (node.next_functions[place][0] for place in operands)
             while weight is not None and not hasattr(weight, "variable"):
                 weight = weight.next_functions[0][0]
-            name = owner.get(id(getattr(weight, "variable", None)))
+            name = layer_names.get(id(getattr(weight, "variable", None)))
             layer = modules.get(name) if name is not None else None
-            end = _unfit(name, layer, shapes, bool(links))
+            end = _why_not_a_link(name, layer, shapes, bool(links))
             if end or name is None or layer is None:
-                return _found(links, end)
+                return _make_chain(links, end)
             links.insert(0, Link(name, layer, relu))
-            if kind == "Convolution":
+            if operation_name == "Convolution":
                 return Chain(tuple(links), f"{name!r} is a convolution, and the bridge starts at one at the latest")
             node, relu = below, False
         else:
             position = f"below {links[0].name!r}" if links else "at the outputs"
-            what = "the images" if node is None else f"an operation that it cannot cross ({kind})"
-            return _found(links, f"{position} come {what}" if node is None else f"{position} comes {what}")
+            operation = f"comes an operation that it cannot cross ({operation_name})"
+            return _make_chain(links, f"{position} {'come the images' if node is None else operation}")
 
 
-def _kind(node: object) -> str:
+def _operation_name(node: object) -> str:
     return type(node).__name__.rstrip("0123456789").removesuffix("Backward")
 
 
-def _unfit(name: str | None, layer: nn.Module | None, shapes: dict[str, torch.Size], inside: bool) -> str:
+def _why_not_a_link(name: str | None, layer: nn.Module | None, shapes: dict[str, torch.Size], inside: bool) -> str:
     if name is None or layer is None:
         return "there comes a product that is no layer's"
     if isinstance(layer, nn.Conv2d):
@@ -122,7 +122,7 @@ def _unfit(name: str | None, layer: nn.Module | None, shapes: dict[str, torch.Si
     return ""
 
 
-def _found(links: list[Link], end: str) -> Chain:
+def _make_chain(links: list[Link], end: str) -> Chain:
     if not links:
         raise ValueError(f"there is no chain of fully connected layers to bridge: {end}")
     return Chain(tuple(links), end)

@@ -1,4 +1,4 @@
-"""The last fully connected layer: where it is, what goes into it, and the gradients that follow in closed form."""
+"""Find the last fully connected layer of a model, and its inputs."""
 
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -15,7 +15,7 @@ class Head(NamedTuple):
     name: str
     layer: nn.Linear
     tied: str = ""
-    """Under which name the model lists its weight, if that is another layer's too and was declared there first."""
+    """The model's name of its weight, if another layer shares the weight and was declared first; else ""."""
 
     @property
     def weight(self) -> str:
@@ -24,24 +24,23 @@ class Head(NamedTuple):
 
     @property
     def bias(self) -> str:
-        """Name of the bias among the model's parameters (whether or not there is one)."""
+        """Name of the bias among the model's parameters, also if the head has none."""
         return f"{self.name}.bias" if self.name else "bias"
 
 
-ROUNDED = 0.02
-"""How far outputs of a linear layer with a forward of its own may be from its product, relative to the largest: as far
-as those with quantised weights are."""
-_FOUND: WeakKeyDictionary[nn.Module, tuple[list[int], str]] = WeakKeyDictionary()
+ROUNDED = MAX_ROUNDING = 0.02
+"""Largest deviation of the outputs of a linear layer with its own ``forward``, such as with quantised weights, from
+weight times input, as a share of the largest output. `ROUNDED` is the former name."""
+_HEAD_NAMES: WeakKeyDictionary[nn.Module, tuple[list[int], str]] = WeakKeyDictionary()
 
 
 def head(model: nn.Module, name: str | None = None) -> Head:
     """Find the `nn.Linear` whose outputs are the model's, whatever the order in which the layers are declared.
 
-    It is the last module of an `nn.Sequential`, and a bare `nn.Linear` itself; in other models a forward pass
-    of a made-up input finds it, once per model. A frozen layer counts too if adapters (LoRA) add to its outputs. `name`
-    overrides the search; for all attacks, set it on the model: ``model.head_name = "fc"``.
-    Raises `ValueError` if the model has no such layer, its outputs are not those of one layer (two heads, a softmax),
-    or nothing tells.
+    It is the last module of an `nn.Sequential`, or the model itself; in other models a forward pass of a made-up input
+    finds it, once per model. It may be frozen if adapters (LoRA) add to its outputs. `name` overrides the search; for
+    all attacks, set it on the model: ``model.head_name = "fc"``. Raises `ValueError` if the model has no such layer, if
+    its outputs are not those of one layer (two heads, a softmax), or if the layer cannot be determined.
     """
     linears = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
     if not linears:
@@ -54,11 +53,11 @@ def head(model: nn.Module, name: str | None = None) -> Head:
     name = getattr(model, "head_name", None) if name is None else name
     if name is not None:
         if name not in linears:
-            raise ValueError(f"{name!r} is no fully connected layer of the model; there are: {_listed(linears)}")
+            raise ValueError(f"{name!r} is no fully connected layer of the model; there are: {_join_names(linears)}")
         state = [id(m) for m in linears.values()]
-        if model not in _FOUND or _FOUND[model] != (state, name):
+        if model not in _HEAD_NAMES or _HEAD_NAMES[model] != (state, name):
             _require_logits(model, name, linears[name])
-            _FOUND[model] = state, name
+            _HEAD_NAMES[model] = state, name
         return _head(model, name, linears[name])
     last = model
     while type(last).forward is nn.Sequential.forward and len(last):  # type: ignore[arg-type]
@@ -66,24 +65,24 @@ def head(model: nn.Module, name: str | None = None) -> Head:
     name = next((n for n, m in linears.items() if m is last), None)
     if name is None:
         layers = [id(m) for m in linears.values()]
-        if model not in _FOUND or _FOUND[model][0] != layers:
-            _FOUND[model] = layers, _source(model, linears)
-        name = _FOUND[model][1]
+        if model not in _HEAD_NAMES or _HEAD_NAMES[model][0] != layers:
+            _HEAD_NAMES[model] = layers, _find_head_name(model, linears)
+        name = _HEAD_NAMES[model][1]
     return _head(model, name, linears[name])
 
 
 def _head(model: nn.Module, name: str, layer: nn.Linear) -> Head:
     require_linear(name, layer)
-    plain = Head(name, layer)
-    listed = next((n for n, p in model.named_parameters() if p is layer.weight), plain.weight)
-    return plain if listed == plain.weight else Head(name, layer, listed)
+    untied = Head(name, layer)
+    weight_name = next((n for n, p in model.named_parameters() if p is layer.weight), untied.weight)
+    return untied if weight_name == untied.weight else Head(name, layer, weight_name)
 
 
 @torch.no_grad()
 def require_linear(name: str, layer: nn.Linear) -> None:
-    """Raise `ValueError` if a trained layer with a forward of its own is not linear, as two made-up inputs show.
+    """Raise `ValueError` if a trained layer with its own ``forward`` is not linear for two made-up inputs.
 
-    Cosine and normalised layers are subclasses of `nn.Linear`, too.
+    Some subclasses of `nn.Linear`, such as cosine and normalised layers, are not linear.
     """
     if (type(layer).forward is nn.Linear.forward and "forward" not in vars(layer)) or not layer.weight.requires_grad:
         return
@@ -95,8 +94,8 @@ def require_linear(name: str, layer: nn.Linear) -> None:
             outputs = layer(x)
     except REFUSALS:
         return
-    off = (outputs - expected).abs().max() if isinstance(outputs, Tensor) and outputs.shape == expected.shape else None
-    if off is None or off > ROUNDED * expected.abs().max():
+    has_shape = isinstance(outputs, Tensor) and outputs.shape == expected.shape
+    if not has_shape or (outputs - expected).abs().max() > MAX_ROUNDING * expected.abs().max():
         raise ValueError(
             f"the last layer, {name!r}, is no linear layer: {type(layer).__name__} has a forward of its own, whose "
             "outputs are not its weight times its inputs plus its bias; gradients of such a layer do not have the form "
@@ -105,9 +104,9 @@ def require_linear(name: str, layer: nn.Linear) -> None:
 
 
 def same_logits(outputs: Tensor, logits: Tensor) -> bool:
-    """Return whether two outputs ``[..., n]`` are equal for a cross-entropy, as logits and their log-softmax are.
+    """Return whether outputs ``[..., n]`` are equivalent for a cross-entropy and its gradients.
 
-    Its gradients do not distinguish them either.
+    Logits and their log-softmax are.
     """
     if outputs.shape != logits.shape or outputs.data_ptr() == logits.data_ptr():
         return outputs.shape == logits.shape
@@ -116,13 +115,13 @@ def same_logits(outputs: Tensor, logits: Tensor) -> bool:
 
 
 def pushed(model: nn.Module, layer: nn.Linear, x: Tensor) -> Tensor | None:
-    """Return by how much of a push on a layer's outputs the model's logits move, ``[N, n]``.
+    """Return the change of the model's logits relative to a change of a layer's outputs, ``[N, n]``.
 
-    It is 1 where the outputs are the logits or other layers' are added to them, and another number where they are
-    scaled. None if they do not have the logits' shape, or outputs move that were not pushed.
+    It is 1 if the outputs are the logits, or terms of them, and another number if they are scaled. None if the outputs
+    do not have the logits' shape, or the change of an output changes other logits.
     """
     push = torch.rand(layer.out_features, generator=torch.Generator().manual_seed(0)).to(layer.weight) + 0.5
-    moves = []
+    changes = []
     before = run(model, x)
     for chosen in (push, push * (torch.arange(len(push), device=push.device) == 0)):
         handle = layer.register_forward_hook(lambda _, __, y, by=chosen: y + by)
@@ -132,21 +131,21 @@ def pushed(model: nn.Module, layer: nn.Linear, x: Tensor) -> Tensor | None:
             handle.remove()
         if not isinstance(after, Tensor) or after.shape != (len(x), len(push)):
             return None
-        moves.append(after - before)
-    together, first = moves
-    return together / push if (first[:, 1:].abs() <= 1e-5 * first[:, :1].abs()).all() else None
+        changes.append(after - before)
+    all_changes, first = changes
+    return all_changes / push if (first[:, 1:].abs() <= 1e-5 * first[:, :1].abs()).all() else None
 
 
 def adds_up(model: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
-    """Return whether the model's outputs change exactly with those of a frozen layer, to which adapters add theirs."""
+    """Return whether the model's outputs are those of a frozen layer plus those of adapters."""
     if layer.weight.requires_grad:
         return False
-    moved = pushed(model, layer, x)
-    return moved is not None and torch.allclose(moved, torch.ones_like(moved), atol=1e-4)
+    ratio = pushed(model, layer, x)
+    return ratio is not None and torch.allclose(ratio, torch.ones_like(ratio), atol=1e-4)
 
 
 def _require_logits(model: nn.Module, name: str, layer: nn.Linear) -> None:
-    """Raise `ValueError` if a made-up input shows that the logits are not the named layer's, but of their shape."""
+    """Raise `ValueError` if, for a made-up input, the named layer's outputs have the logits' shape and differ."""
     outputs: list[Tensor] = []
     with watched({name: layer}, lambda _, __, y: outputs.append(y)):
         x, logits = next(((x, y) for x in dummy_inputs(model) if (y := run(model, x)) is not None), (None, None))
@@ -160,8 +159,8 @@ def _require_logits(model: nn.Module, name: str, layer: nn.Linear) -> None:
         )
 
 
-def _source(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
-    advice = f"name the layer: model.head_name = one of {_listed(linears)}"
+def _find_head_name(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
+    advice = f"name the layer: model.head_name = one of {_join_names(linears)}"
     outputs: dict[str, Tensor] = {}
     with watched(linears, lambda name, _, y: outputs.update({name: y})):
         passes = ((x, run(model, x)) for x in dummy_inputs(model))
@@ -174,16 +173,16 @@ def _source(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
             f"shape of one input, model.input_shape = (C, H, W), or {advice}"
         )
     if not isinstance(logits, Tensor) or logits.dim() != 2:
-        what = f"a tensor {list(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-        raise ValueError(f"a classifier gives one tensor of logits [N, n], this model {what}; {advice}")
-    same = [name for name, y in outputs.items() if same_logits(y, logits)]
-    same = same or [n for n, layer in linears.items() if adds_up(model, layer, x)]
-    if not same:
-        raise ValueError(_no_head(model, linears, outputs, x, logits) + f", or {advice}")
-    return same[-1]
+        output_kind = f"a tensor {list(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        raise ValueError(f"a classifier gives one tensor of logits [N, n], this model {output_kind}; {advice}")
+    matching_layers = [name for name, y in outputs.items() if same_logits(y, logits)]
+    matching_layers = matching_layers or [n for n, layer in linears.items() if adds_up(model, layer, x)]
+    if not matching_layers:
+        raise ValueError(_explain_missing_head(model, linears, outputs, x, logits) + f", or {advice}")
+    return matching_layers[-1]
 
 
-def _no_head(
+def _explain_missing_head(
     model: nn.Module, linears: dict[str, nn.Linear], outputs: dict[str, Tensor], x: Tensor, logits: Tensor
 ) -> str:
     for name, y in outputs.items():
@@ -194,11 +193,11 @@ def _no_head(
                 "those of one: attacks read a layer that is applied once. Choose the position before the layer"
             )
     for name, layer in linears.items():
-        moved = None if layer.weight.requires_grad else pushed(model, layer, x)
-        if moved is not None and moved.abs().min() > 1e-3:
+        ratio = None if layer.weight.requires_grad else pushed(model, layer, x)
+        if ratio is not None and ratio.abs().min() > 1e-3:
             return (
-                f"the outputs of the frozen layer {name!r} are scaled, by {float(moved.min()):.3g} to "
-                f"{float(moved.max()):.3g}, before they are the model's, as DoRA does once it is trained: attacks read "
+                f"the outputs of the frozen layer {name!r} are scaled, by {float(ratio.min()):.3g} to "
+                f"{float(ratio.max()):.3g}, before they are the model's, as DoRA does once it is trained: attacks read "
                 "adapters that are added, such as LoRA's. Merge the adapter's magnitudes into the frozen weights"
             )
     return (
@@ -207,7 +206,7 @@ def _no_head(
     )
 
 
-def _listed(linears: dict[str, nn.Linear]) -> str:
+def _join_names(linears: dict[str, nn.Linear]) -> str:
     names = [repr(name) for name in linears]
     return ", ".join(names if len(names) < 6 else [names[0], "…", *names[-4:]])
 
@@ -216,9 +215,9 @@ _INPUTS: WeakKeyDictionary[nn.Module, tuple[list[tuple[int, int]], Tensor | None
 
 
 def head_inputs(model: nn.Module) -> Tensor | None:
-    """Return the head's inputs ``[2, m]`` for two made-up inputs, by one pass per state of a model.
+    """Return the head's inputs ``[2, m]`` for two made-up inputs of the model; None if it accepts no made-up input.
 
-    None where no made-up input fits.
+    They are computed once per state of the model.
     """
     state = [(id(p), p._version) for p in model.parameters()]
     if model not in _INPUTS or _INPUTS[model][0] != state:
@@ -230,6 +229,6 @@ def head_inputs(model: nn.Module) -> Tensor | None:
 
 
 def negative_inputs(model: nn.Module) -> float:
-    """Return the share of the head's inputs that are negative, for made-up inputs; 0 where none fits."""
+    """Return the share of negative head inputs for made-up inputs; 0 if the model accepts none."""
     inputs = head_inputs(model)
     return 0.0 if inputs is None else float((inputs < 0).double().mean())

@@ -1,4 +1,4 @@
-"""Forward passes seen from the head: its inputs and the model's probabilities, computed once where many need them."""
+"""Compute the head's inputs and the model's probabilities in one forward pass, and cache them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from fedleak.models.inputs import forward, watched
 
 
 class HeadPass(NamedTuple):
-    """One forward pass, seen from the head: all that last-layer gradients depend on."""
+    """The head's inputs and the softmax of one forward pass, which determine all last-layer gradients."""
 
     inputs: Tensor
     """Inputs of the head, ``[N, m]``."""
@@ -26,14 +26,15 @@ class HeadPass(NamedTuple):
         The mean cross-entropy gradient of the head is ``(P - Y)^T A / B`` with A the head's inputs, so its row
         sums are the batch mean of ``(p_k - y_k) * sum(a_k)`` (LLG, Eqs. 9 and 13).
 
-        `index` says which of the N samples are in a batch, `labels` are theirs, both ``[..., B]``.
+        `index` has the batches' indices among the N samples, and `labels` their labels, both ``[..., B]``.
         """
         mass = self.inputs.sum(dim=1)
         n_classes = self.probabilities.shape[1]
         flat = index.reshape(-1, index.shape[-1])
-        pulled = nn.functional.embedding_bag(flat, self.probabilities * mass[:, None], mode="mean")
-        pushed = torch.zeros_like(pulled).scatter_add_(1, labels.to(pulled.device).reshape(flat.shape), mass[flat])
-        return (pulled - pushed / index.shape[-1]).reshape(*index.shape[:-1], n_classes)
+        of_softmax = nn.functional.embedding_bag(flat, self.probabilities * mass[:, None], mode="mean")
+        flat_labels = labels.to(of_softmax.device).reshape(flat.shape)
+        of_labels = torch.zeros_like(of_softmax).scatter_add_(1, flat_labels, mass[flat]) / index.shape[-1]
+        return (of_softmax - of_labels).reshape(*index.shape[:-1], n_classes)
 
 
 def batch_dependent(model: nn.Module) -> bool:
@@ -42,55 +43,55 @@ def batch_dependent(model: nn.Module) -> bool:
     return any(isinstance(m, norms) and (m.training or m.running_mean is None) for m in model.modules())
 
 
-class _Memory:
+class _PassCache:
     def __init__(self, model: nn.Module):
         self.model = model
         self.passes: list[tuple[Tensor, HeadPass]] = []
 
     def recall(self, x: Tensor, compute: Callable[[], HeadPass]) -> HeadPass:
-        """Return the pass of these inputs, computed unless it is among the latest."""
-        place = next((k for k, (other, _) in enumerate(self.passes) if other is x or _same(other, x)), None)
-        latest = (x.clone(), compute()) if place is None else self.passes.pop(place)
-        self.passes = [*self.passes, latest][-REMEMBERED:]
-        return latest[1]
+        """Return the cached pass of these inputs, or compute it."""
+        index_of_x = next((k for k, (other, _) in enumerate(self.passes) if other is x or _are_equal(other, x)), None)
+        entry = (x.clone(), compute()) if index_of_x is None else self.passes.pop(index_of_x)
+        self.passes = [*self.passes, entry][-MAX_CACHED_PASSES:]
+        return entry[1]
 
 
-_MEMORY: ContextVar[_Memory | None] = ContextVar("memory of head passes", default=None)
-REMEMBERED = 6
-"""Head passes that are remembered, at most."""
+_CACHE: ContextVar[_PassCache | None] = ContextVar("memory of head passes", default=None)
+REMEMBERED = MAX_CACHED_PASSES = 6
+"""Most head passes that are cached; `REMEMBERED` is the former name."""
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
+def _are_equal(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and a.equal(b)
 
 
 @contextmanager
 def remembered_passes(model: nn.Module) -> Iterator[None]:
-    """Compute each head pass of a model once, for all attacks that need it; the model must not change meanwhile."""
-    token = _MEMORY.set(_Memory(model))
+    """Cache head passes of a model for all attacks in the block, in which the model must not change."""
+    token = _CACHE.set(_PassCache(model))
     try:
         yield
     finally:
-        _MEMORY.reset(token)
+        _CACHE.reset(token)
 
 
 def head_pass(model: nn.Module, x: Tensor, chunk: int = 2048) -> HeadPass:
-    """Run images ``[N, C, H, W]`` through the model and keep what the head saw; running statistics stay.
+    """Run images ``[N, C, H, W]`` through the model and return the `HeadPass`; running statistics do not change.
 
-    The head is applied once. `chunk` images are run at a time, but all at once where batch norm in training mode makes
-    the batch matter.
+    The head has to be applied once. `chunk` images run at a time, but all at once if a sample's output depends on its
+    batch. Raises `ValueError` without images.
     """
     if len(x) == 0:
         raise ValueError("no images to run through the model")
-    memory = _MEMORY.get()
-    if memory is not None and memory.model is model:
-        return memory.recall(x, lambda: _head_pass(model, x, chunk))
+    pass_cache = _CACHE.get()
+    if pass_cache is not None and pass_cache.model is model:
+        return pass_cache.recall(x, lambda: _head_pass(model, x, chunk))
     return _head_pass(model, x, chunk)
 
 
 @torch.no_grad()
 def _head_pass(model: nn.Module, x: Tensor, chunk: int) -> HeadPass:
-    passed: list[Tensor] = []
-    with watched({"head": head(model).layer}, lambda _, inputs, __: passed.append(inputs)):
+    inputs_of_head: list[Tensor] = []
+    with watched({"head": head(model).layer}, lambda _, inputs, __: inputs_of_head.append(inputs)):
         logits = [forward(model, piece) for piece in ([x] if batch_dependent(model) else x.split(chunk))]
-    return HeadPass(torch.cat(passed), torch.cat(logits).softmax(dim=1))
+    return HeadPass(torch.cat(inputs_of_head), torch.cat(logits).softmax(dim=1))

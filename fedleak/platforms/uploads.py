@@ -1,4 +1,4 @@
-"""Parts that the readers of several platforms' uploads share."""
+"""Functions that the readers of several platforms' uploads share."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,11 +9,11 @@ from torch import Tensor
 from fedleak.federated.update import STATISTICS
 
 PREFIXES = ("_module.", "module.")
-"""Prefixes of every name where Opacus or declearn has wrapped the client's model."""
+"""Prefixes of all names of a client's model that Opacus or declearn has wrapped."""
 
 
 def plain_names(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state without the prefix that a wrapper has put before all of its names."""
+    """Return a state without the prefix that a wrapper has added to all of its names."""
     for prefix in PREFIXES:
         if state and all(name.startswith(prefix) for name in state):
             return {name.removeprefix(prefix): value for name, value in state.items()}
@@ -21,9 +21,9 @@ def plain_names(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parameter_changes(state: Mapping[str, Any], factor: float = 1.0) -> dict[str, Tensor]:
-    """Return the parameters of an uploaded change of the weights, times `factor`; statistics and counters are left out.
+    """Return the parameters in an uploaded change of the weights, times `factor`, without statistics and counters.
 
-    Raises `ValueError` for anything else than arrays or tensors by name.
+    Raises `ValueError` for anything but arrays or tensors by name.
     """
     if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
         raise ValueError(f"an upload maps names to arrays, not a {type(state).__name__}")
@@ -40,7 +40,7 @@ def parameter_changes(state: Mapping[str, Any], factor: float = 1.0) -> dict[str
 
 
 def positive_weight(weight: Any) -> float:
-    """Return the weight by which a client has multiplied its update; `ValueError` unless it is a positive number."""
+    """Return the weight by which a client has multiplied its update; raise `ValueError` if it is not positive."""
     try:
         number = float(weight)
     except (TypeError, ValueError):

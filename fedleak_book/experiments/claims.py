@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fedleak.intervals import LEAST, POINT
+from fedleak.intervals import MIN_EQUAL_VALUES, MIN_VALUES
 from fedleak_book.experiments import choices, records, status
 from fedleak_book.experiments.choices import Effect, Transport
 from fedleak_book.experiments.experiment import Experiment
@@ -47,6 +47,9 @@ class Claim:
     """Name of one of several ways to read the paper: every one is claimed, and all have to agree."""
     note: str = ""
     """What the reader should know of this number."""
+    parts: Sequence[Statistic] = ()
+    """Statistics that a transport's rows have where they lack cells of the claim's own: by each transport it changes by
+    no more than the largest change of one of them, in either direction."""
     prediction: bool = False
     """Whether the statistic takes the chapter's `Results`; see `Claims.predict`."""
 
@@ -102,14 +105,17 @@ class Claim:
     def _effects(self, paper: Paper, item: Published, used: Sequence[Row]) -> Iterator[Effect]:
         """Yield the effects of the transports of its table: the same statistic at both levels, on the same trials.
 
-        Of a claim about several cells one counts that fits each of them whose settings differ.
+        Of a claim about several cells one counts that fits each of them whose settings differ. With `parts` several may
+        fit some of them each, and their sum counts.
         """
         table, rules = paper.tables[item.table], choices.load(paper.name)
         cells = [row for row in table.rows if fits(item.cell, row)]
-        far = [(cell, {d.setting for d in status.of_cells(table, used, cell) if d.counts}) for cell in cells]
+        far = [{d.setting for d in status.of_cells(table, used, cell) if d.counts} for cell in cells]
+        sums = dict[Any, tuple[dict[str, float], set[int]]]()
         for transport in rules.transports:
-            short = [cell for cell, settings in far if settings & {*transport.settings}]
-            if not short or any(transport not in rules.transports_of(table.name, cell) for cell in short):
+            short = {k for k, settings in enumerate(far) if settings & {*transport.settings}}
+            fitting = {k for k in short if transport in rules.transports_of(table.name, cells[k])}
+            if not fitting or (fitting < short and not self.parts):
                 continue
             if not all(fits(transport.only, table.unnamed(row) | dict(row)) for row in used):
                 continue
@@ -117,12 +123,27 @@ class Claim:
             ends = {}
             for name, sample in rows.groupby("data") if rows is not None and not self.rows else ():
                 with suppress(KeyError, IndexError, ValueError):
-                    ends[str(name)] = self._contrast(sample.assign(**transport.when), transport)
-            if ends:
+                    ends[str(name)] = self._change(sample.assign(**transport.when), transport)
+            if ends and not self.parts:
                 yield Effect(transport.record, transport.settings, ends)
+            if self.parts:
+                key = transport.record, transport.settings
+                total, covered = sums.get(key, (dict.fromkeys(ends, 0.0), set()))
+                total = {name: total[name] + ends[name][1] for name in total.keys() & ends.keys()}
+                sums[key] = total, covered | fitting
+                if total and covered | fitting >= short:
+                    yield Effect(*key, {name: (-most, most) for name, most in total.items()})
 
-    def _contrast(self, rows: pd.DataFrame, transport: Transport) -> tuple[float, float]:
-        """Return the interval of the statistic at the whole level less that at a part of it."""
+    def _change(self, rows: pd.DataFrame, transport: Transport) -> tuple[float, float]:
+        """Return the interval of what the whole level changes; of `parts`, the largest one in both directions."""
+        if not self.parts:
+            assert self.statistic is not None
+            return self._contrast(rows, transport, self.statistic)
+        largest = max(abs(end) for part in self.parts for end in self._contrast(rows, transport, part))
+        return -largest, largest
+
+    def _contrast(self, rows: pd.DataFrame, transport: Transport, statistic: Statistic) -> tuple[float, float]:
+        """Return the interval of a statistic at the whole level less that at a part of it."""
         cells = []
         for level in (choices.WHOLE, transport.part):
             for e in self.of:
@@ -130,8 +151,7 @@ class Claim:
                 for name in set(e.fixed) & set(level_rows):
                     level_rows = level_rows[level_rows[name] == e.fixed[name]]
                 cells.append(self._cells(e, matching_rows(level_rows, self.filters)))
-        assert self.statistic is not None
-        statistic, half = self.statistic, len(self.of)
+        half = len(self.of)
         _, low, high, _ = estimate(lambda *t: statistic(*t[:half]) - statistic(*t[half:]), cells)
         return low, high
 
@@ -233,7 +253,7 @@ def estimate(statistic: Statistic, cells: Sequence[Cells], kind: Kind = NUMBER) 
     or with fewer than three trials, there is no interval.
     """
     value, n = _value(statistic, cells, [cell_set.means for cell_set in cells]), min(cell_set.n for cell_set in cells)
-    if n < LEAST or not all(cell_set.trials for cell_set in cells):
+    if n < MIN_VALUES or not all(cell_set.trials for cell_set in cells):
         return value, math.nan, math.nan, n
     rng = np.random.default_rng(0)
     sizes = sorted({len(cell) for cell_set in cells for cell in cell_set.trials})
@@ -248,9 +268,9 @@ def _bounds(value: float, resampled: Sequence[float], n: int, kind: Kind) -> tup
 
     Below ten trials no resample goes that far: the usual percentiles are then farther from the value by as much.
     """
-    tail = 100 * float(stats.norm.sf(stats.norm.ppf(0.975) * (stretch(n) if n >= POINT else 1)))
+    tail = 100 * float(stats.norm.sf(stats.norm.ppf(0.975) * (stretch(n) if n >= MIN_EQUAL_VALUES else 1)))
     low, high = np.nanpercentile(resampled, [tail, 100 - tail]).tolist()
-    if n < POINT:
+    if n < MIN_EQUAL_VALUES:
         below, above = max(0.0, value - low), max(0.0, high - value)
         low, high = value - stretch(n) * below, value + stretch(n) * above
     return kind.widened(value, low, high, n)
@@ -259,7 +279,7 @@ def _bounds(value: float, resampled: Sequence[float], n: int, kind: Kind) -> tup
 def of_rows(statistic: Statistic, rows: pd.DataFrame, kind: Kind = NUMBER) -> tuple[float, float, float, int]:
     """Return a statistic of trial rows with its 95 % interval: for what is no function of the cells' means."""
     value, n = float(statistic(rows)), int(rows["trial"].nunique()) if "trial" in rows else 0
-    if n < LEAST:
+    if n < MIN_VALUES:
         return value, math.nan, math.nan, n
     rng, places = np.random.default_rng(0), rows.reset_index(drop=True).groupby("trial").indices
     resampled = []

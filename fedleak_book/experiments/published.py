@@ -28,7 +28,7 @@ CHOICES = {
     "rows": ("none", "earlier", "used"),
 }
 """What some fields of a published value can be."""
-SAID = ("id", "item", "claim", "where", "direction", "kind", "rows", "attack", "beyond")
+SAID = ("id", "item", "claim", "where", "direction", "kind", "rows", "attack", "beyond", "repeats")
 """Fields of a published value that ``tables.toml`` says by row."""
 
 
@@ -64,6 +64,8 @@ class Published:
     rows: str = "none"
     since: str = ""
     """Of a prediction, the commit in which it was first written with this bound, sometimes in other words."""
+    repeats: str = ""
+    """Id of the value whose measurement this one repeats: shown, and not counted."""
     printed: float | None = None
     """Of a prediction about a number that another paper prints, this number."""
 
@@ -170,7 +172,7 @@ class Table:
             entry = next((rule["is"] for rule in entry if fits(rule.get("when"), row)), None)
         if isinstance(entry, str):
             texts = self.named_cells(row)
-            return entry.format(**({k: _slug(v) for k, v in texts.items()} if what == "id" else texts))
+            return entry.format(**({k: _slug(v) for k, v in texts.items()} if what in ("id", "repeats") else texts))
         return entry
 
     def named_cells(self, row: Row) -> dict[str, str]:

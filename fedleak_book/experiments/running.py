@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -56,13 +57,15 @@ def run(
     scheduler: str = "",
     others: str = "again",
     folder: Path | None = None,
+    deadline: float = math.inf,
 ) -> pd.DataFrame:
     """Run some settings of an experiment, as `Experiment.settings` returns them, and return the trial rows.
 
     Trial i has the same seed in every setting. With a `scheduler`, the address of Dask's, its workers run the trials.
     Finished units are in `folder`, by default the experiment's own; if it cannot be written, nothing is computed. Those
     that other code has computed are, by `others`, computed ``"again"``, refused (``"refuse"``: a `ValueError`) or
-    taken (``"use"``: the change cannot change what comes out).
+    taken (``"use"``: the change cannot change what comes out). After the `deadline`, in seconds of `time.monotonic`, no
+    call of the trial begins here: finished units are kept, and units that are missing are a `TimeoutError`.
 
     There is a row a trial, or as many as it yields: the setting, ``trial``, ``seed`` and the trial's own columns, which
     have to be those of the declaration. ``attrs`` are their provenance: what their stamps say, the ``seconds`` that the
@@ -87,13 +90,15 @@ def run(
 
         computed = cluster.compute(work, calls, scheduler)
     else:
-        computed = ((name, work(*call)) for name, call in calls.items())
+        computed = ((name, work(*call)) for name, call in calls.items() if time.monotonic() < deadline)
     total, remaining = sum(len(units.seeds) for units in plan), sum(len(seeds) for _, seeds in calls.values())
     with tqdm(total=total, initial=total - remaining, desc=experiment.name) as bar:
         for (number, _), (finished, facts) in computed:
             for seed_rows in finished:
                 plan[number].add(seed_rows, facts)
                 bar.update()
+    if undone := sum(len(units.missing) for units in plan):
+        raise TimeoutError(f"{paper}/{experiment.name}: {undone} of {total} units are not done; finished ones are kept")
     rows = _joined(plan)
     columns = set(rows) - {*experiment.axes, "trial", "seed"}
     wrong = sorted(columns ^ {*experiment.by, *experiment.values, *experiment.facts})

@@ -93,10 +93,10 @@ def load_claims(paper: str) -> dict[str, list[Measured]]:
 
 def count(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Count the rows of values, as `fedleak_book.counts.overview` says."""
-    printed = [row for row in values if not row["beyond"]]
+    printed = [row for row in values if not row["beyond"] and not row["repeats"]]
     tally = Counter((row["grade"], row["verdict"]) for row in printed)
     words = (*verdicts.DECIDED, verdicts.OPEN)
     grades: dict[str, Any] = {grade: {word: tally[grade, word] for word in words} for grade in verdicts.GRADES}
     depends = sum(n for (_, word), n in tally.items() if word == verdicts.DEPENDS)
     rest = {"depends": depends, "not_attempted": tally["", verdicts.NOT_ATTEMPTED]}
-    return {**grades, **rest, "total": len(printed), "beyond": len(values) - len(printed)}
+    return {**grades, **rest, "total": len(printed), "beyond": sum(row["beyond"] for row in values)}

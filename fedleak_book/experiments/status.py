@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from fedleak import data, models
-from fedleak.intervals import LEAST
+from fedleak.intervals import MIN_VALUES
 from fedleak_book.experiments import records
 from fedleak_book.experiments.choices import Effect, effects
 from fedleak_book.experiments.published import LOST, Published, Row, Table, fits
@@ -144,7 +144,7 @@ def candidates(table: Table, rows: Iterable[Row], cell: Row) -> list[tuple[Row, 
     The fewest differences win, then the largest n; a row with fewer than three trials never displaces one that decides.
     """
     same = [(row, differences(table, row, cell)) for row in rows if of_cell(cell, table.keys, row)]
-    return sorted(same, key=lambda pair: (pair[0]["n"] < LEAST, sum(not d.why for d in pair[1]), -pair[0]["n"]))
+    return sorted(same, key=lambda pair: (pair[0]["n"] < MIN_VALUES, sum(not d.why for d in pair[1]), -pair[0]["n"]))
 
 
 def of_cell(cell: Row, keys: Iterable[str], row: Row) -> bool:

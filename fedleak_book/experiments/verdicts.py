@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fedleak.intervals import LEAST
+from fedleak.intervals import MIN_VALUES
 from fedleak_book.experiments import choices
 from fedleak_book.experiments.choices import Choices
 from fedleak_book.experiments.published import LOST, Published
@@ -55,7 +55,7 @@ def of_point(item: Published, point: Measured) -> str:
     assert point.ours is not None
     if point.exact:
         return of_interval(item, point.ours, point.ours)
-    return OPEN if point.n < LEAST else of_interval(item, point.low, point.high)
+    return OPEN if point.n < MIN_VALUES else of_interval(item, point.low, point.high)
 
 
 def free(point: Measured) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def row(item: Published, paper: str, points: Sequence[Measured]) -> dict[str, An
         "source": "—" if ours is None else point.source,
         "differences": [str(d) for d in point.differences if not d.why],
         "remarks": [str(d) for d in point.differences if d.why],
-        "note": judgement.note,
+        "note": judgement.note + f"; one measurement with {item.repeats}, counted once" * bool(item.repeats),
     }
 
 

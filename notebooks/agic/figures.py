@@ -1,4 +1,4 @@
-"""AGIC: rows to figures. A figure takes cells, one row a cell, or trial rows where it says so."""
+"""AGIC: figures of rows. A figure takes cells, one row per cell, or trial rows if its docstring says so."""
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ RUNS = {  # panels of the curves: network, side, batch size, schedule
 
 
 def logarithmic(figure):
-    """A figure of curves with its iterations on a logarithmic axis."""
+    """Make the axis of iterations logarithmic."""
     for axes in figure.axes:
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter(NullFormatter())
@@ -31,7 +31,7 @@ def logarithmic(figure):
 
 
 def error(cells):
-    """The error of Eq. 4 against the learning rate, in single and in double precision."""
+    """Draw the error of Eq. 4 against the learning rate, in single and in double precision."""
     figure = Figure(figsize=(8.5, 3.3), layout="constrained")
     panels = {
         "float32": "single precision, as clients send",
@@ -57,7 +57,7 @@ def error(cells):
 
 
 def gallery(rows, column, titles):
-    """Pictures from trial rows: the truth above what was found, a line for every value of a column, with its PSNR."""
+    """Draw originals above reconstructions with their PSNR, from trial rows, with a line per value of a column."""
     trials = sorted(rows["trial"].unique())
     size = dict(figsize=(1.4 + 0.93 * len(trials), 1.12 * (1 + len(titles))))
     figure = Figure(**size, layout="constrained")
@@ -78,14 +78,14 @@ def gallery(rows, column, titles):
 
 
 def grey(rows):
-    """PSNR of flat images, each in its original's own mean grey, from trial rows with pictures."""
+    """Compute the PSNR of flat images in their originals' mean grey, from trial rows with pictures."""
     pictures = rows.drop_duplicates("trial")["original"]
     x = torch.stack([unhexed(picture) for picture in pictures])
     return metrics.psnr(x.mean((1, 2, 3), keepdim=True).expand_as(x), x).mean()
 
 
 def iterations(table4, schedules, choices):
-    """PSNR against iterations, a panel of `RUNS` each."""
+    """Draw PSNR against iterations, with a panel per run in `RUNS`."""
     chosen = choices["batch_norm"].eq(STORED) & choices["schedule"].eq(FALLING)
     cells = pd.concat([table4, schedules, choices[chosen]])
     keys = zip(*(cells[k] for k in ("net", "side", "batch_size", "schedule")))
@@ -98,7 +98,7 @@ def iterations(table4, schedules, choices):
 
 
 def fedavg(cells):
-    """The same on updates of four local steps."""
+    """Draw PSNR against iterations on updates of four local steps."""
     named = cells.replace({"method": {"one batch": "one batch, equal weights"}})
     panels = named.assign(panel="four steps of one image, 32 × 32")
     names = dict(hue="method", panel="panel")
@@ -108,7 +108,7 @@ def fedavg(cells):
 
 
 def time(cells):
-    """Fig. 8b: seconds an iteration against local steps."""
+    """Draw Fig. 8b: seconds per iteration against local steps."""
     return plots.curves(
         cells.assign(panel="eight images of 32 × 32"),
         x="steps",
@@ -122,7 +122,7 @@ def time(cells):
 
 
 def weights(cells):
-    """Fig. 9: PSNR against the ratio of the weights, a line a state of the network."""
+    """Draw Fig. 9: PSNR against the ratio of the weights, with a line per state of the network."""
     names = ["untrained", "no ReLU modifier", "batch norm at 1", "trained"]
     states = dict(zip([*STATES, "trained"], names, strict=True))
     drawn = cells[cells["final"]].replace({"state": states})
@@ -132,6 +132,6 @@ def weights(cells):
 
 
 def ratios(rows):
-    """Fig. 10: the untrained network's pictures from trial rows, by ratio of the weights."""
+    """Draw Fig. 10: the untrained network's pictures from trial rows, by ratio of the weights."""
     rows = rows[rows["final"] & (rows["state"] == PLAIN)]
     return gallery(rows, "beta", {b: f"β = {b:g}" for b in np.unique(rows["beta"])})

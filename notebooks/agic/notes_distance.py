@@ -15,7 +15,7 @@ HALF = {"psnr": 1.0, "ssim": 0.05, "lpips": 0.025}
 
 
 def markdown(lines):
-    """Lay lines of cells out as a Markdown table; the first is its head."""
+    """Return lines of cells as a Markdown table, with the first line as head."""
     head, *body = lines
     return "\n".join(
         f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *body]
@@ -23,7 +23,7 @@ def markdown(lines):
 
 
 def change(run, value, start, end=10000, **settings):
-    """The paired change of a value between two numbers of iterations, with its interval."""
+    """Return the paired change of a value between two numbers of iterations, with its interval."""
     start, end = (
         run.by_trial(e.DISTANCE, value, iteration=t, **settings) for t in (start, end)
     )
@@ -31,12 +31,12 @@ def change(run, value, start, end=10000, **settings):
 
 
 def settled(number, value):
-    """Whether an interval of a change lies within half the tolerance."""
+    """Return whether the interval of a change lies within half the tolerance."""
     return -HALF[value] <= number.low and number.high <= HALF[value]
 
 
 def curves(run):
-    """The table of PSNR by iterations, method and batch size, with the change after the 2,000th."""
+    """Return the table of PSNR by iterations, method and batch size, with the change after the 2,000th iteration."""
     lines = [
         [
             "images",
@@ -67,7 +67,7 @@ def curves(run):
 
 
 def backtest(run):
-    """Predict 10,000 iterations of other images from fewer: how many values, how many covered, mean half-width in dB."""
+    """Predict 10,000 iterations of other images from fewer; return numbers of values and covered values, and mean half-width in dB."""
     hits, widths = [], []
     cells = [
         (e.CHOICES, m, dict(schedule=e.LEVEL, batch_norm=STORED)) for m in e.METHODS
@@ -124,7 +124,7 @@ def by_iterations(run):
 
 
 def by_library(row):
-    """SSIM of a picture and its original by library: Wang et al.'s, and what others compute by default."""
+    """Compute SSIM of a picture and its original by library: Wang et al.'s, and other libraries' defaults."""
     recovered, original = (unhexed(row[name]) for name in ("found", "original"))
     whole = (recovered.shape[-1] - 1) // 2 * 2 - 1
 
@@ -151,7 +151,7 @@ def by_library(row):
 
 
 def libraries(run):
-    """The table of SSIM by library, beside the paper's, and which records hold the earlier one."""
+    """Return the table of SSIM by library and in the paper, and the records with the earlier SSIM."""
     ends = run.best_rows(e.TABLE4).query("final and batch_size == 1")
     table = ends.apply(by_library, axis=1).groupby("attack").mean()
     printed = pd.DataFrame(run.published.tables["table4"].rows)

@@ -17,11 +17,17 @@ from fedleak.federated import fedsgd
 from fedleak.federated.restricted import last_layers
 from fedleak_book.experiments.training import accuracy
 from fedleak.models import chain, head_pass, positive_, without_biases
-from notebooks.gdbr.experiments_choices import CHOICES, POSITIVE_LAYERS, REDUCED
+from notebooks.gdbr.experiments_choices import (
+    CHOICES,
+    CHOICES_MNIST,
+    POSITIVE_LAYERS,
+    REDUCED,
+)
 from notebooks.gdbr.experiments_modes import CHOICES_MODES
 from notebooks.gdbr.experiments_scanned import (
     FIG2_CHOICES,
     FIG3_CHOICES,
+    FIG3_MNIST,
     FIG4_CHOICES,
     FIG5A_CHOICES,
     FIG6_CHOICES,
@@ -56,9 +62,11 @@ from notebooks.gdbr.experiments_clients import (
 
 __all__ = [
     "CHOICES",
+    "CHOICES_MNIST",
     "CHOICES_MODES",
     "FIG2_CHOICES",
     "FIG3_CHOICES",
+    "FIG3_MNIST",
     "FIG4_CHOICES",
     "FIG5A_CHOICES",
     "FIG6_CHOICES",

@@ -1,5 +1,6 @@
 """GDBR: every plausible choice of what its paper does not print, as ``data/published/gdbr/choices.toml`` has them."""
 
+import dataclasses
 import itertools
 
 import torch
@@ -172,6 +173,10 @@ CHOICES = Experiment(
         init="positive", form="paper", batch_size=64, layer=1, redrawn="network"
     ),
     tables=("table1", "table2"),
+)
+
+CHOICES_MNIST = dataclasses.replace(  # more trials of what 20 left open
+    CHOICES, name="choices_mnist", paper=grid(net="lenet", data="mnist"), trials=(1, 75)
 )
 
 

@@ -1,4 +1,4 @@
-"""GDBR: rows to figures and small tables. A figure takes cells, one row a cell."""
+"""GDBR: figures and small tables of rows. A figure takes cells, one row per cell."""
 
 import numpy as np
 import pandas as pd
@@ -38,7 +38,7 @@ LOOK = {name: plots.style_of(list(NAMED.values()))[name] for name in NAMED.value
 
 
 def fig2(cells):
-    """Fig. 2: histograms of five features and of five probabilities, by initialisation."""
+    """Draw Fig. 2: histograms of five features and of five probabilities, by initialisation."""
     figure = Figure(figsize=(8.4, 3.8), layout="constrained")
     axes = figure.subplots(2, 2)
     for column, init in enumerate(("positive", "default")):
@@ -60,7 +60,7 @@ def fig2(cells):
 
 
 def marked(ax, x, cells, colour, marker):
-    """Means with intervals where they are recorded, hollow markers for those of this run."""
+    """Draw means with intervals if they are recorded, and hollow markers for means of this run."""
     for source, part in cells.groupby("source"):
         at = [x[name] for name in part["at"]]
         if source == NOW:
@@ -90,7 +90,7 @@ def marked(ax, x, cells, colour, marker):
 
 
 def legend(figure, cells, **looks):
-    """A legend above the panels, of colours and markers by name."""
+    """Draw a legend of colours and markers by name above the panels."""
     handles = [
         Line2D([], [], color=c, marker=m, linestyle="", label=n.replace("_", " "))
         for n, (c, m) in looks.items()
@@ -110,7 +110,7 @@ def legend(figure, cells, **looks):
 
 
 def table1(cells, printed, guess):
-    """Table I: InsAcc by composition of the batch, ours, the paper's, and a guess of equal counts."""
+    """Draw Table I: InsAcc by composition of the batch, ours, the paper's, and of a guess of equal counts."""
     cells = cells.query("init == 'positive' and form == 'paper'")
     figure = Figure(figsize=(8.4, 2.9), layout="constrained")
     x, colours = (
@@ -147,7 +147,7 @@ def table1(cells, printed, guess):
 
 
 def table2(cells, printed):
-    """Table II: InsAcc on random batches with auxiliary and with dummy images, by network and pixels."""
+    """Draw Table II: InsAcc on random batches with auxiliary and with dummy images, by network and pixels."""
     cells = cells.query("scheme == 'random'").assign(at=lambda t: t["net"])
     figure = Figure(figsize=(8.4, 2.75), layout="constrained")
     style = plots.style_of(["auxiliary images", "dummy images"])
@@ -184,7 +184,7 @@ def table2(cells, printed):
 
 
 def fig3(cells):
-    """Fig. 3: both metrics by batch size, for every attack."""
+    """Draw Fig. 3: both metrics by batch size, for every attack."""
     curves = pd.concat(
         cells.rename(columns=lambda c, m=m: c.replace(m, "value")).assign(
             panel=cells["net"].map(TITLES) + ": " + name
@@ -202,7 +202,7 @@ def fig3(cells):
 
 
 def fig5a(cells):
-    """Fig. 5 (a): the baselines by what stands in for the withheld gradient, beside GDBR."""
+    """Draw Fig. 5 (a): the baselines by their substitute for the withheld gradient, and GDBR."""
     figure = Figure(figsize=(8.4, 2.7), layout="constrained")
     ax, style = figure.subplots(), plots.style_of(["GDBR", "ZLG", "LLG+"])
     for k, name in enumerate(("ZLG", "LLG+")):
@@ -234,7 +234,7 @@ def fig5a(cells):
 
 
 def layered(cells):
-    """Cells by layer with the panel's name: where they are from, and whether pixels are normalised."""
+    """Return cells by layer with the panel's name: their source, and whether pixels are normalised."""
     pixels = cells["scale"].map({"raw": "", "normalised": ", normalised"})
     return cells.assign(place=cells["data"].map(PLACES) + pixels)
 
@@ -251,7 +251,7 @@ LAYER = dict(
 
 
 def fig4(cells):
-    """Figs. 4 and 5 (b): the paper's form by the layer whose gradient is used, by initialisation."""
+    """Draw Figs. 4 and 5 (b): the paper's projection by layer whose gradient is used, by initialisation."""
     table = layered(cells.query("form == 'paper'"))
     table = table.assign(panel=table["place"], line=table["init"] + " weights")
     return plots.curves(
@@ -260,7 +260,7 @@ def fig4(cells):
 
 
 def forms(cells):
-    """The same for the three forms."""
+    """Draw Figs. 4 and 5 (b) for all three projections."""
     table = layered(cells)
     table = table.assign(
         panel=table["place"] + ",\n" + table["init"] + " weights",
@@ -275,7 +275,7 @@ def forms(cells):
 
 
 def penultimate(cells):
-    """InsAcc on random batches from the layer below the last, by network, initialisation and form."""
+    """Draw InsAcc on random batches from the layer below the last, by network, initialisation and projection."""
     cells = cells.query("scheme == 'random'").assign(at=lambda t: t["net"])
     figure = Figure(figsize=(8.4, 2.55), layout="constrained")
     for ax, init in zip(
@@ -301,7 +301,7 @@ def penultimate(cells):
 
 
 def fig6(cells):
-    """Fig. 6: InsAcc under pruning and under noise, by network, initialisation and form."""
+    """Draw Fig. 6: InsAcc under pruning and under noise, by network, initialisation and projection."""
     keys = ["defence", "init", "form"]
     order = ["pruning", "noise", "positive", "default", "paper", "whitened"]
     table = cells.sort_values(keys, key=lambda c: c.map(order.index), kind="stable")
@@ -316,7 +316,7 @@ def fig6(cells):
 
 
 def trained(cells):
-    """InsAcc while a network learns, by data, composition and form."""
+    """Draw InsAcc during training, by data, composition and projection."""
     rounds = sorted(cells["rounds"].unique())
     table = cells.assign(
         panel=cells["data"].map(PLACES) + ", " + cells["scheme"],
@@ -333,7 +333,7 @@ def trained(cells):
 
 
 def two_changes(cells):
-    """What each of the whitened form's two changes gains alone, and both, by network."""
+    """Draw the gains of the whitened projection's two changes, single and together, by network."""
     table = cells.query("form != 'paper'").assign(
         network=lambda t: t["net"].map(TITLES),
         form=lambda t: t["form"].replace("whitened", "both"),

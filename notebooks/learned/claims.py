@@ -12,12 +12,12 @@ from notebooks.learned.leads import (
     REAL,
     coverage,
     gain,
-    honest,
+    excess,
     lead,
     leads_by,
     means_by,
-    trials,
-    without,
+    scores_of,
+    loss_without,
 )
 
 CLAIMS = Claims()
@@ -98,7 +98,7 @@ def least_coverage(run, experiment, half, attack="learned", **settings):
 def coverage_gap(run, experiment, **settings):
     """The coverage for members minus that for others, over batches of 128 and 512, paired by trial."""
     sizes = dict(composition="simulated", batch_size=[128, 512])
-    by_half = trials(run, experiment, ["half"], "coverage", **sizes, **settings)[
+    by_half = scores_of(run, experiment, ["half"], "coverage", **sizes, **settings)[
         "learned"
     ]
     return mean_of(by_half["members"] - by_half["others"])
@@ -167,7 +167,7 @@ def surprises(run, experiment, part="simulated", **settings):
 
 def of_half(run, half):
     """The same for a network trained on half of the images, over batches of 128 and 512, with its interval."""
-    gaps = honest(
+    gaps = excess(
         run, e.MEMBERS, composition="simulated", half=half, batch_size=[128, 512]
     )
     return mean_of(gaps.groupby(level="trial").mean())
@@ -191,9 +191,9 @@ def negative(number):
 
 
 # --- parts of the attack ---
-predict("X1", lambda run: without(run, "signs").xs(8, level="batch_size").min())
-predict("X2", lambda run: without(run, "copies")[500, 128])
-predict("X3", lambda run: without(run, "copies")[10_000, 128])
+predict("X1", lambda run: loss_without(run, "signs").xs(8, level="batch_size").min())
+predict("X2", lambda run: loss_without(run, "copies")[500, 128])
+predict("X3", lambda run: loss_without(run, "copies")[10_000, 128])
 
 
 # --- what the head alone determines ---

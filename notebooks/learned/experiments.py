@@ -1,6 +1,6 @@
 """The learned attacker: the experiments. A trial is a function of its context, its seed and its setting.
 
-One network a trial: an attacker is trained for it, and meets the updates of simulated clients that hold other images.
+Each trial has one network and an attacker trained for it, which attacks updates of clients with other images.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from fedleak import metrics
 from fedleak.attacks.labels import learned, whole_head
 from fedleak.attacks.labels.counts import round_to_total
-from fedleak.attacks.labels.reader import WEIGHINGS, Reader
+from fedleak.attacks.labels.reader import REWEIGHTINGS, Reader
 from fedleak_book.experiments import Experiment, grid
 from fedleak.data import compose
 from fedleak.federated.defences import protect, protections
@@ -28,30 +28,30 @@ from notebooks.learned.experiments_networks import (
     COVERAGE,
     EXPECTED,
     IACC,
-    NOTHING,
+    NO_ENDS,
     WHOLE,
-    as_simulated,
-    client,
-    contested,
-    expectation,
-    from_features,
+    score_drawn,
+    draw_update,
+    score_all,
+    fit_expected,
+    head_sender,
     images,
-    read,
-    rivals,
-    scored,
-    trained,
+    score,
+    score_rivals,
+    score_row,
+    trained_lenet,
 )
 
 
 def judged(ctx, seed, data, batch_size, iterations, updates):
-    """One network: an attacker trained for it, and every attack on the same updates."""
-    model, aux = trained(ctx, data, seed ^ 4), images(ctx, data, "aux")
+    """Score an attacker trained for one network, and every other attack on the same updates."""
+    model, aux = trained_lenet(ctx, data, seed ^ 4), images(ctx, data, "aux")
     generator = torch.Generator().manual_seed(seed ^ 0x1EA)
     attacker = learned.train(model, aux, batch_size, iterations=iterations, seed=seed)
-    yield from contested(ctx, model, data, attacker, batch_size, updates, generator)
-    expects = expectation(attacker, model, aux, seed, batch_size, generator)
-    pool = attacker.reader.pool(model, images(ctx, data))
-    yield from as_simulated(attacker, pool.draw(2000, batch_size, generator), expects)
+    yield from score_all(ctx, model, data, attacker, batch_size, updates, generator)
+    expects = fit_expected(attacker, model, aux, seed, batch_size, generator)
+    pool = attacker.reader.make_pool(model, images(ctx, data))
+    yield from score_drawn(attacker, pool.draw(2000, batch_size, generator), expects)
 
 
 JUDGED = Experiment(
@@ -71,23 +71,23 @@ JUDGED = Experiment(
 
 
 def weighed(ctx, seed, data, batch_size, updates):
-    """One LeNet: the whole head by how it is weighted, by its equations and images, and as the attack."""
-    model, aux = trained(ctx, data, seed ^ 8), images(ctx, data, "aux")
+    """Score the whole head on one LeNet, by its weights, equations and images, and as the attack."""
+    model, aux = trained_lenet(ctx, data, seed ^ 8), images(ctx, data, "aux")
     some = aux.split_in_two(seed, 0.8)[0]
     generator = torch.Generator().manual_seed(seed ^ 0x2D)
     forms = {name: Reader(model, some) for name in ("training", "all equations")}
     forms |= {name: Reader(model, aux) for name in ("all images", "reading")}
-    forms["all equations"].sharpen(model, some)
-    forms["reading"].sharpen(model, aux)
-    accuracies, shape = {}, ("unbalanced", batch_size, generator, from_features(model))
+    forms["all equations"].reweight(model, some)
+    forms["reading"].reweight(model, aux)
+    accuracies, shape = {}, ("unbalanced", batch_size, generator, head_sender(model))
     attack = whole_head.prepare(model, aux)
     for _ in range(updates):
-        update, truth = client(ctx, model, data, *shape)
+        update, truth = draw_update(ctx, model, data, *shape)
         answers = {WHOLE: attack.recover(update).counts}
         for name, reader in {"equal counts": forms["training"], **forms}.items():
-            pulls = reader.read(update, model).pulls.double()
-            times = 0 if name == "equal counts" else WEIGHINGS
-            shares = reader.whole_head(pulls, times)[0]
+            projections = reader.read(update, model).projections.double()
+            times = 0 if name == "equal counts" else REWEIGHTINGS
+            shares = reader.solve_whole_head(projections, times)[0]
             answers[name] = round_to_total(batch_size * shares, batch_size)
         for name, counts in answers.items():
             iacc = metrics.braun_blanquet(counts.cpu(), truth).item()
@@ -109,7 +109,7 @@ WEIGHED = Experiment(
 
 
 def bounds_grid(iterations, fewer, most, oracle, **setting):
-    """Settings: the attacker trains for longer, has more images, or is the oracle."""
+    """Return settings in which the attacker trains for longer, has more images, or is the oracle."""
     has = {"knows": "other images", **setting}
     return (
         grid(aux_images=most, iterations=iterations, **has)
@@ -123,8 +123,8 @@ def bounds_grid(iterations, fewer, most, oracle, **setting):
 
 
 def bounds(ctx, seed, data, knows, aux_images, iterations, batch_size, updates):
-    """One network: what is found by how much the attacker knows, and by a guess."""
-    model = trained(ctx, data, seed)
+    """Score an attacker by its images and training, and an even guess, on one network."""
+    model = trained_lenet(ctx, data, seed)
     aux = images(ctx, data, "aux" if knows == "other images" else "clients")
     if aux_images < len(aux):
         aux = aux.split_in_two(seed % 1000, aux_images / len(aux))[0]
@@ -134,8 +134,10 @@ def bounds(ctx, seed, data, knows, aux_images, iterations, batch_size, updates):
     for composition in ("unbalanced", "balanced"):
         accuracies = {"learned": [], "even guess": []}
         for _ in range(updates):
-            update, truth = client(ctx, model, data, composition, batch_size, generator)
-            accuracies["learned"].append(read(attacker, update, model, truth)["iacc"])
+            update, truth = draw_update(
+                ctx, model, data, composition, batch_size, generator
+            )
+            accuracies["learned"].append(score(attacker, update, model, truth)["iacc"])
             accuracies["even guess"].append(
                 metrics.instance_accuracy(even, truth).item()
             )
@@ -166,8 +168,8 @@ BOUNDS = Experiment(
 
 
 def prior(ctx, seed, data, batch_size, iterations, updates):
-    """An attacker that knows nothing of the batches, one that knows their composition, and the whole head."""
-    model, aux = trained(ctx, data, seed ^ 16), images(ctx, data, "aux")
+    """Score attackers with and without knowledge of the batches' composition, and the whole head."""
+    model, aux = trained_lenet(ctx, data, seed ^ 16), images(ctx, data, "aux")
 
     def unbalanced(batches, batch_size, n_classes, generator):
         return compose("unbalanced", batch_size, n_classes, batches, generator)
@@ -178,14 +180,14 @@ def prior(ctx, seed, data, batch_size, iterations, updates):
         "told": learned.train(model, aux, batch_size, **how, prior=unbalanced),
     }
     generator, rows = torch.Generator().manual_seed(seed ^ 0xB5), []
-    shape = ("unbalanced", batch_size, generator, from_features(model))
+    shape = ("unbalanced", batch_size, generator, head_sender(model))
     attack = whole_head.prepare(model, aux)
     for _ in range(updates):
-        update, truth = client(ctx, model, data, *shape)
+        update, truth = draw_update(ctx, model, data, *shape)
         counts = attack.recover(update).counts
-        rows.append({**NOTHING, **scored(WHOLE, counts, truth)})
+        rows.append({**NO_ENDS, **score_row(WHOLE, counts, truth)})
         for name, attacker in attackers.items():
-            rows.append({"attack": name, **read(attacker, update, model, truth)})
+            rows.append({"attack": name, **score(attacker, update, model, truth)})
     mean = pd.DataFrame(rows).drop(columns="width").groupby("attack", sort=False).mean()
     yield from mean.reset_index().to_dict("records")
 
@@ -205,14 +207,14 @@ NOISE = {"none": None, "noise": [0.001, 0.01, 0.1], "sparsification": [0.9]}
 
 
 def limits(ctx, seed, data, aux_images, batch_size, iterations, updates):
-    """Fewer auxiliary images, and defences of which the attacker knows nothing."""
-    model, aux = trained(ctx, data, seed), images(ctx, data, "aux")
+    """Score an attacker with few auxiliary images, also under defences of which it is not informed."""
+    model, aux = trained_lenet(ctx, data, seed), images(ctx, data, "aux")
     aux = aux.split_in_two(seed % 1000, aux_images / len(aux))[0]
     generator = torch.Generator().manual_seed(seed ^ 0x11)
     how = {"iterations": iterations, "seed": seed}
     attacker = learned.train(model, aux, batch_size, **how)
     pairs = [
-        client(ctx, model, data, "unbalanced", batch_size, generator)
+        draw_update(ctx, model, data, "unbalanced", batch_size, generator)
         for _ in range(updates)
     ]
     for defence, strengths in NOISE.items():
@@ -222,8 +224,8 @@ def limits(ctx, seed, data, aux_images, batch_size, iterations, updates):
                 if strengths:
                     protection = protections()[defence].make(strength, model, 1, number)
                     update = protect(update, protection)
-                altered = attacker.reader.altered(update, model)
-                scores = read(attacker, update, model, truth)
+                altered = attacker.reader.is_altered(update, model)
+                scores = score(attacker, update, model, truth)
                 rows.append({**scores, "altered": float(altered)})
             mean = pd.DataFrame(rows)[["iacc", "coverage", "altered"]].mean()
             yield {"defence": defence, "strength": strength, **mean}
@@ -263,8 +265,8 @@ DEFENDED = [
 
 
 def adaptive(ctx, seed, data, defence, strength, batch_size, iterations, updates):
-    """Every attack on protected updates, and the learned one with and without the defence in its simulation."""
-    model, aux = trained(ctx, data, seed), images(ctx, data, "aux")
+    """Score every attack on protected updates, and the learned one with and without the defence in its simulation."""
+    model, aux = trained_lenet(ctx, data, seed), images(ctx, data, "aux")
 
     def make_protection(clients, number):
         return protections()[defence].make(strength, model, clients, number)
@@ -275,11 +277,13 @@ def adaptive(ctx, seed, data, defence, strength, batch_size, iterations, updates
         learners[name] = learned.train(model, aux, batch_size, **how, defence=simulated)
     generator, rows, prepared = torch.Generator().manual_seed(seed ^ 0xADA), [], {}
     for number in range(updates):
-        update, truth = client(ctx, model, data, "unbalanced", batch_size, generator)
+        update, truth = draw_update(
+            ctx, model, data, "unbalanced", batch_size, generator
+        )
         update = protect(update, make_protection(1, number))
         for name, attacker in learners.items():
-            rows.append({"attack": name, **read(attacker, update, model, truth)})
-        rows.extend(rivals(update, model, aux, truth, number, prepared=prepared))
+            rows.append({"attack": name, **score(attacker, update, model, truth)})
+        rows.extend(score_rivals(update, model, aux, truth, number, prepared=prepared))
     rows = pd.DataFrame(rows).drop(columns="width")
     mean = rows.groupby("attack", sort=False).mean()
     yield from mean.reset_index().to_dict("records")

@@ -1,8 +1,8 @@
 """The learned attacker: attacks compared with the best possible answer from the bias' gradient.
 
-With two or three classes that gradient is one or two numbers, and the best answer to them can be tabulated: simulated
-batches fall into the cells of a fine grid, and in each cell the counts are answered that share most labels in the mean
-with those of its batches.
+With two or three classes that gradient is one or two numbers, so that the best answers can be tabulated: simulated
+batches are divided into the cells of a fine grid, and each cell's answer has the largest mean number of labels in common
+with its batches.
 """
 
 from dataclasses import replace
@@ -13,17 +13,17 @@ import torch
 from torch import nn
 
 from fedleak.attacks.labels import learned
-from fedleak.attacks.labels.simulated import draw_labels, pick
+from fedleak.attacks.labels.simulated import draw_labels, pick_images
 from fedleak_book.experiments import Experiment, grid, networks, spawned
 from fedleak.models import head_pass
 from notebooks.learned.experiments_networks import (
     BEST,
     IACC,
     MOST,
-    from_features,
+    head_sender,
     images,
-    read,
-    rivals,
+    score,
+    score_rivals,
 )
 
 BINS = {2: 1000, 3: 100}  # of each of the n - 1 numbers
@@ -31,7 +31,7 @@ STEPS = {2: 100, 3: 150}  # of training: few, so that some images are still wron
 
 
 def digits(ctx, data, n, use="clients"):
-    """The images of the first n classes."""
+    """Return the images of the first n classes."""
     pool = images(ctx, data, use)
     return replace(pool.take((pool.y < n).nonzero()[:, 0]), classes=pool.classes[:n])
 
@@ -39,12 +39,12 @@ def digits(ctx, data, n, use="clients"):
 def batches(pool, count, size, generator):
     """Draw batches from the attacker's prior: indices of images, and counts."""
     labels = draw_labels(count, size, pool.n_classes, generator)
-    index = pick(labels, pool.class_order, pool.class_counts, generator)
+    index = pick_images(labels, pool.class_order, pool.class_counts, generator)
     return index, nn.functional.one_hot(labels, pool.n_classes).sum(1).numpy()
 
 
 class Table:
-    """The best answer to an observation ``[n - 1]``, from many batches and their counts ``[N, n]``."""
+    """The best answers to observations ``[n - 1]``, tabulated from many batches and their counts ``[N, n]``."""
 
     def __init__(self, observed, counts, bins):
         inner = np.linspace(0, 1, bins + 1)[1:-1]
@@ -59,19 +59,19 @@ class Table:
         self.most = value.max(1).sum()
 
     def cells(self, observed):
-        """Where observations ``[N, n - 1]`` fall."""
+        """Return the cell of each observation ``[N, n - 1]``."""
         columns = zip(self.edges, observed.T, strict=True)
         place = [np.searchsorted(edges, column) for edges, column in columns]
         return np.ravel_multi_index(place, [len(edges) + 1 for edges in self.edges])
 
     def accuracy(self, observed, counts):
-        """The share of labels that the answers find of each batch."""
+        """Return the answers' iAcc for each batch."""
         answers = self.answers[self.cells(observed)]
         return np.minimum(answers, counts).sum(1) / counts[0].sum()
 
 
 def bayes(ctx, seed, data, classes, batch_size, simulated, iterations, updates):
-    """One LeNet: the best answers to its bias' gradient, and what attacks find in batches of the same kind."""
+    """Score the best answers to the gradient of one LeNet's bias, and attacks on batches of the same kind."""
     clients, aux = digits(ctx, data, classes), digits(ctx, data, classes, "aux")
     model = ctx.build("lenet", clients.shape, classes, seed=spawned(seed, "weights"))
     networks.train(model, clients, STEPS[classes], spawned(seed, "training"))
@@ -88,16 +88,16 @@ def bayes(ctx, seed, data, classes, batch_size, simulated, iterations, updates):
     table = Table(*simulations, BINS[classes])
     index, observed, counts = drawn(clients, simulated // 8)
     yield {"attack": MOST, "iacc": table.most}
-    yield {"attack": BEST, "iacc": table.found(observed, counts).mean()}
+    yield {"attack": BEST, "iacc": table.accuracy(observed, counts).mean()}
 
     how = {"iterations": iterations, "seed": spawned(seed, "attacker")}
     attacker = learned.train(model, aux, batch_size, **how)
-    send, prepared, rows = from_features(model), {}, []
+    send, prepared, rows = head_sender(model), {}, []
     for number, (chosen, truth) in enumerate(zip(index[:updates], counts)):
         update, truth = send(model, clients, chosen), torch.from_numpy(truth)
-        iacc = read(attacker, update, model, truth)["iacc"]
+        iacc = score(attacker, update, model, truth)["iacc"]
         rows.append({"attack": "learned", "iacc": iacc})
-        rows.extend(rivals(update, model, aux, truth, number, prepared=prepared))
+        rows.extend(score_rivals(update, model, aux, truth, number, prepared=prepared))
     groups = pd.DataFrame(rows).groupby("attack", sort=False)
     yield from groups.mean()[groups.size() == updates].reset_index().to_dict("records")
 

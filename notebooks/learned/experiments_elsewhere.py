@@ -8,7 +8,7 @@ from torch import nn
 
 from fedleak import metrics
 from fedleak.attacks.labels import learned, whole_head
-from fedleak.attacks.labels.simulated import Local
+from fedleak.attacks.labels.simulated import LocalSteps
 from fedleak_book.experiments import Experiment, grid
 from fedleak.data import compose, draw
 from fedleak.federated import Scheme, Server, Update
@@ -18,31 +18,31 @@ from notebooks.learned.experiments_networks import (
     EXPECTED,
     HALF,
     HALVES,
-    NOTHING,
+    NO_ENDS,
     SCORES,
     TRAINED,
     UNTRAINED,
     WHOLE,
-    as_simulated,
-    client,
-    contested,
-    even_guess,
-    expectation,
-    from_features,
+    score_drawn,
+    draw_update,
+    score_all,
+    score_guess,
+    fit_expected,
+    head_sender,
     images,
     network,
-    read,
-    rivals,
-    scored,
+    score,
+    score_rivals,
+    score_row,
 )
 
 
 def fresh(ctx, seed, net, data, batch_size, iterations, updates):
-    """One untrained network: an attacker trained for it, and every attack on the same updates."""
+    """Score an attacker trained for one untrained network, and every other attack on the same updates."""
     model, aux = network(ctx, net, data, UNTRAINED, seed), images(ctx, data, "aux")
     attacker = learned.train(model, aux, batch_size, iterations=iterations, seed=seed)
     generator = torch.Generator().manual_seed(seed ^ 0xF0)
-    yield from contested(ctx, model, data, attacker, batch_size, updates, generator)
+    yield from score_all(ctx, model, data, attacker, batch_size, updates, generator)
 
 
 FRESH = Experiment(
@@ -59,15 +59,15 @@ FRESH = Experiment(
 
 
 def deep(ctx, seed, net, data, batch_size, iterations, updates):
-    """A trained deep network: what is found of the head's gradients of all compositions, and how sure it is."""
+    """Score an attacker of the head's gradients of one trained deep network, with its intervals."""
     model, aux = network(ctx, net, data, TRAINED), images(ctx, data, "aux")
     attacker = learned.train(model, aux, batch_size, iterations=iterations, seed=seed)
     generator = torch.Generator().manual_seed(seed ^ 0xDE)
-    how = batch_size, updates, generator, from_features(model), even_guess
-    yield from contested(ctx, model, data, attacker, *how)
-    expects = expectation(attacker, model, aux, seed, batch_size, generator)
-    pool = attacker.reader.pool(model, images(ctx, data))
-    yield from as_simulated(attacker, pool.draw(1000, batch_size, generator), expects)
+    how = batch_size, updates, generator, head_sender(model), score_guess
+    yield from score_all(ctx, model, data, attacker, *how)
+    expects = fit_expected(attacker, model, aux, seed, batch_size, generator)
+    pool = attacker.reader.make_pool(model, images(ctx, data))
+    yield from score_drawn(attacker, pool.draw(1000, batch_size, generator), expects)
 
 
 DEEP = Experiment(
@@ -95,7 +95,7 @@ ROUNDS = [
 
 
 def begun(ctx, data, state, scheme, lr, steps, batch_size, iterations):
-    """A server after one round of three clients, and an attacker trained for the next round."""
+    """Return a server after one round of three clients, and an attacker trained for the next round."""
     pool, generator = images(ctx, data), torch.Generator().manual_seed(31)
     model = copy.deepcopy(network(ctx, "lenet", data, state, 1))
     momentum = 0.9 if scheme == "sgdm" else 0.0
@@ -103,13 +103,13 @@ def begun(ctx, data, state, scheme, lr, steps, batch_size, iterations):
     shape = ("unbalanced", batch_size, pool.n_classes, 3, generator, steps)
     index = draw(pool, compose(*shape), generator)
     server.round(list(pool.x[index]), list(pool.y[index]))
-    local = Local(steps, lr * float(server.scheme.weights().mean()))
+    local = LocalSteps(steps, lr * float(server.scheme.weights().mean()))
     how = {"iterations": iterations, "local": local}
     return server, learned.train(model, images(ctx, data, "aux"), batch_size, **how)
 
 
 def local(ctx, seed, data, state, scheme, lr, steps, batch_size, iterations):
-    """One client's second round: what every attack finds in its update."""
+    """Score every attack on one client's update in the second round."""
     what = data, state, scheme, lr, steps, batch_size, iterations
     server, attacker = ctx.once(("begun", *what), lambda: begun(ctx, *what), most=1)
     model, pool, aux = server.model, images(ctx, data), images(ctx, data, "aux")
@@ -123,9 +123,9 @@ def local(ctx, seed, data, state, scheme, lr, steps, batch_size, iterations):
     plain = {name: t - history[name] for name, t in update.tensors.items()}
     plain = Update(plain, "delta", update.samples, steps, attacker.local.lr)
     knowledge = {"scheme": after.scheme, "history": history[head(model).bias]}
-    yield {"attack": "learned", **read(attacker, plain, model, truth)}
-    for row in rivals(update, model, aux, truth, 0, plain, **knowledge):
-        yield {**NOTHING, **row}
+    yield {"attack": "learned", **score(attacker, plain, model, truth)}
+    for row in score_rivals(update, model, aux, truth, 0, plain, **knowledge):
+        yield {**NO_ENDS, **row}
 
 
 LOCAL = Experiment(
@@ -153,8 +153,8 @@ KNOWS = "learned, knows the training loss"
 
 
 def informed(ctx, net, data, batch_size, iterations, steps):
-    """Two attackers of a network trained on half, one told its training loss, and what they expect to find; both halves
-    as simulated; losses; the whole head; what sends updates.
+    """Return two attackers of a network trained on half of the images, one informed of its training loss, with their
+    expectations, pools of both halves, losses, the whole head and a sender of updates.
     """
     model, aux = network(ctx, net, data, HALF, steps=steps), images(ctx, data, "aux")
     passes = {half: head_pass(model, images(ctx, data, half).x) for half in HALVES}
@@ -172,17 +172,17 @@ def informed(ctx, net, data, batch_size, iterations, steps):
     }
     generator = torch.Generator().manual_seed(0)
     expects = {
-        name: expectation(attacker, model, aux, 0, batch_size, generator)
+        name: fit_expected(attacker, model, aux, 0, batch_size, generator)
         for name, attacker in attackers.items()
     }
     reader = attackers["learned"].reader
-    pools = {h: reader.pool(model, images(ctx, data, h)) for h in HALVES}
+    pools = {h: reader.make_pool(model, images(ctx, data, h)) for h in HALVES}
     whole = whole_head.prepare(model, aux)
-    return attackers, expects, pools, loss, whole, from_features(model)
+    return attackers, expects, pools, loss, whole, head_sender(model)
 
 
 def of_halves(ctx, seed, net, data, batch_size, iterations, steps=None):
-    """One update of each half of the clients' images: those that the network was trained on, and the others."""
+    """Score attacks on one update of members and one of non-members."""
     what = net, data, batch_size, iterations, steps
     shared = ctx.once(("informed", *what), lambda: informed(ctx, *what), most=1)
     attackers, expects, pools, loss, whole, send = shared
@@ -190,17 +190,20 @@ def of_halves(ctx, seed, net, data, batch_size, iterations, steps=None):
     generator = torch.Generator().manual_seed(seed)
     for half in HALVES:
         shape = ("unbalanced", batch_size, generator, send, half)
-        update, truth = client(ctx, model, data, *shape)
+        update, truth = draw_update(ctx, model, data, *shape)
         counts = whole.recover(update).counts
-        rows = [scored(WHOLE, counts, truth), *even_guess(update, model, aux, truth)]
+        rows = [
+            score_row(WHOLE, counts, truth),
+            *score_guess(update, model, aux, truth),
+        ]
         drawn = pools[half].draw(250, batch_size, generator)
         for name, attacker in attackers.items():
-            rows.append({"attack": name, **read(attacker, update, model, truth)})
-            simulated = next(as_simulated(attacker, drawn, expects[name]))
+            rows.append({"attack": name, **score(attacker, update, model, truth)})
+            simulated = next(score_drawn(attacker, drawn, expects[name]))
             rows.append({**simulated, "attack": name})
         for row in rows:
             cell = {"half": half, "composition": "unbalanced"}
-            yield {**NOTHING, **cell, "loss": loss[half], **row}
+            yield {**NO_ENDS, **cell, "loss": loss[half], **row}
 
 
 USUAL = {"net": "lenet", "data": "MNIST, 5,000", "batch_size": 8, "iterations": 40}

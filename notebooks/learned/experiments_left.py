@@ -1,4 +1,4 @@
-"""What the learned attacker's parts bring, and what the head alone determines."""
+"""Ablations of the learned attacker, and exact recovery from the head's gradient alone."""
 
 from contextlib import nullcontext
 from unittest.mock import patch
@@ -10,7 +10,7 @@ from torch import nn
 
 from fedleak import metrics
 from fedleak.attacks.labels import head_splitting, learned
-from fedleak.attacks.labels.joint import Equations
+from fedleak.attacks.labels.joint import SampleEquations
 from fedleak.attacks.labels.reader import Reader
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak_book.experiments.kinds import MEAN, NUMBER
@@ -19,42 +19,44 @@ from notebooks.learned.experiments_networks import (
     IACC,
     TRAINED,
     UNTRAINED,
-    client,
-    from_features,
+    draw_update,
+    head_sender,
     images,
     network,
-    one_step,
-    read,
+    send_step,
+    score,
 )
 
-# --- what its parts bring ---
-PART = {  # by what it does without: what is changed
+# --- ablations ---
+PART = {  # context of an attacker without this part
     "nothing": nullcontext,
-    "signs": lambda: patch.object(Reader, "features", linear),
-    "copies": lambda: patch.object(learned, "shifted", lambda images: images),
+    "signs": lambda: patch.object(Reader, "compute_features", linear),
+    "copies": lambda: patch.object(
+        learned, "add_shifted_copies", lambda images: images
+    ),
 }
 
 
 def linear(reader, observed):
-    """What the features are without extremes and signs."""
-    rows = observed.entries.unflatten(-1, (reader.n_classes, -1))
-    return rows[..., : reader.linear]
+    """Return the features without extremes and signs."""
+    rows = observed.linear_features.unflatten(-1, (reader.n_classes, -1))
+    return rows[..., : reader.n_linear_features]
 
 
 def parts(ctx, seed, data, aux_images, batch_size, iterations, updates, without):
-    """One LeNet: what an attacker finds that does without a part, in unbalanced batches."""
+    """Score an attacker without a part on one LeNet, in unbalanced batches."""
     model, aux = network(ctx, "lenet", data, TRAINED, seed), images(ctx, data, "aux")
     if aux_images < len(aux):
         aux = aux.split_in_two(seed % 1000, aux_images / len(aux))[0]
     generator = torch.Generator().manual_seed(spawned(seed, "batches"))
-    shape = "unbalanced", batch_size, generator, from_features(model)
+    shape = "unbalanced", batch_size, generator, head_sender(model)
     with PART[without]():
         how = {"iterations": iterations, "seed": seed}
         attacker = learned.train(model, aux, batch_size, **how)
         accuracies = [
-            read(attacker, update, model, truth)["iacc"]
+            score(attacker, update, model, truth)["iacc"]
             for update, truth in (
-                client(ctx, model, data, *shape) for _ in range(updates)
+                draw_update(ctx, model, data, *shape) for _ in range(updates)
             )
         ]
     return {"iacc": np.mean(accuracies)}
@@ -84,14 +86,14 @@ PARTS = Experiment(
 )
 
 
-# --- what the head alone determines ---
-ONE = 1e-3  # relative distance of inputs that are one sample's
+# --- exact recovery from the head's gradient ---
+ONE = 1e-3  # largest relative distance of inputs of the same sample
 
 
 def gradients(ctx, seed, net, data, state, batch_size, updates):
-    """The head's weights with its bias, ``[n, d + 1]``, and batches: inputs ``[B, d + 1]``, labels, and B times the gradient.
+    """Yield the head's weights with its bias, ``[n, d + 1]``, and a batch: inputs ``[B, d + 1]``, labels, B times gradient.
 
-    Samples are drawn one by one, without an image twice; all is in double precision.
+    No image occurs twice in a batch; all tensors are in double precision.
     """
     model, pool = network(ctx, net, data, state, seed), images(ctx, data)
     generator = torch.Generator().manual_seed(spawned(seed, "batches"))
@@ -106,17 +108,17 @@ def gradients(ctx, seed, net, data, state, batch_size, updates):
             weight,
             samples,
             labels,
-            head_splitting.errors_of(samples, weight, labels).T @ samples,
+            head_splitting.compute_errors(samples, weight, labels).T @ samples,
         )
 
 
 def with_one(model, pool):
-    """The head's inputs with a last entry 1, in double precision."""
+    """Return the head's inputs with a last entry 1, in double precision."""
     return nn.functional.pad(head_pass(model, pool.x).inputs.double(), (0, 1), value=1)
 
 
 def determined(ctx, seed, net, data, state, batch_size, precision, updates):
-    """Whether head splitting reads batches whole, and what else solves the samples' equations.
+    """Measure whether head splitting recovers complete batches, and other solutions of the samples' equations.
 
     The gradient is in double precision, or rounded to single.
     """
@@ -127,8 +129,8 @@ def determined(ctx, seed, net, data, state, batch_size, precision, updates):
             total = total.float().double()
         draws = torch.Generator().manual_seed(spawned(seed, f"starts {number}"))
         try:
-            space = head_splitting.space(total, batch_size)
-            solutions, _ = head_splitting.search(space, weight, draws)
+            space = head_splitting.find_space(total, batch_size)
+            solutions, _ = head_splitting.search_samples(space, weight, draws)
             apart = torch.cdist(solutions, samples) / samples.norm(dim=1)
             row["strange"] += int((apart > ONE).all(1).sum())
             row["found"] += int((apart <= ONE).any(0).sum()) / batch_size
@@ -178,30 +180,34 @@ STARTS = 12  # searches with the right labels, and as many with one wrong
 EXACT, LEAST = (
     1e-10,
     1e-10,
-)  # relative error of a solution; singular value of one that has none beside it
+)  # relative error of a solution; smallest relative singular value of an isolated one
 
 
 def jointly(ctx, seed, net, data, state, batch_size, updates):
-    """What all samples' equations together determine: solutions of the right labels, and of labels of which one is wrong.
+    """Solve all samples' equations together, with the right labels and with one wrong label.
 
-    They are searched from inputs of other images of the classes that are tried.
+    Searches start from inputs of other images of the assumed classes.
     """
     model, aux = network(ctx, net, data, state, seed), images(ctx, data, "aux")
     others, generator = with_one(model, aux).numpy(), np.random.default_rng(seed)
     row = dict.fromkeys(("single", "read", "strange", "wrong"), 0.0)
 
-    def solved(weight, tried, total):
+    def solve(weight, tried, total):
         start = [generator.choice(others[(aux.y == y).numpy()]) for y in tried]
-        solution, residual = Equations(weight, tried, total).solve(np.stack(start))
+        solution, residual = SampleEquations(weight, tried, total).solve(
+            np.stack(start)
+        )
         return solution if residual <= EXACT * np.linalg.norm(total) else None
 
     for batch in gradients(ctx, seed, net, data, state, batch_size, updates):
         weight, samples, labels, total = (part.numpy() for part in batch)
-        joint, near = Equations(weight, labels, total), []
-        values = np.linalg.svd(joint.jacobian(joint.parts(samples)), compute_uv=False)
+        joint, near = SampleEquations(weight, labels, total), []
+        values = np.linalg.svd(
+            joint.jacobian(joint.project_inputs(samples)), compute_uv=False
+        )
         row["single"] += values[-1] > LEAST * values[0]
         for _ in range(STARTS):
-            if (solution := solved(weight, labels, total)) is not None:
+            if (solution := solve(weight, labels, total)) is not None:
                 apart = cdist(solution, samples).min(0) / np.linalg.norm(
                     samples, axis=1
                 )
@@ -211,7 +217,7 @@ def jointly(ctx, seed, net, data, state, batch_size, updates):
         for which in generator.integers(batch_size, size=STARTS):
             tried = labels.copy()
             tried[which] = (tried[which] + generator.integers(1, 10)) % 10
-            row["wrong"] += solved(weight, tried, total) is not None
+            row["wrong"] += solve(weight, tried, total) is not None
     return {name: float(total) / updates for name, total in row.items()}
 
 
@@ -233,7 +239,7 @@ JOINTLY = Experiment(
 )
 
 
-SENT = {  # what the client sends in place of its gradient's tensors
+SENT = {  # changes of the client's gradient before it is sent
     "as it is": lambda t, generator: t,
     "a thousandth of noise": lambda t, generator: (
         t + 1e-3 * t.std() * torch.randn(t.shape, generator=generator)
@@ -243,7 +249,7 @@ SENT = {  # what the client sends in place of its gradient's tensors
 
 
 def splits(ctx, seed, net, data, state, batch_size, sent, updates):
-    """Updates of clients in single precision: whether head splitting reads them with auxiliary images, and without."""
+    """Measure whether head splitting recovers updates in single precision, with auxiliary images and without."""
     model, pool = network(ctx, net, data, state, seed), images(ctx, data)
     attacks = {
         "with images": head_splitting.prepare(model, images(ctx, data, "aux")),
@@ -254,7 +260,7 @@ def splits(ctx, seed, net, data, state, batch_size, sent, updates):
     for _ in range(updates):
         index = torch.randperm(len(pool), generator=generator)[:batch_size]
         truth = metrics.counts(pool.y[index], pool.n_classes)
-        update = one_step(model, pool, index)
+        update = send_step(model, pool, index)
         changed = {n: SENT[sent](t, generator) for n, t in update.tensors.items()}
         for name, attack in attacks.items():
             try:

@@ -1,4 +1,4 @@
-"""What the learned attacker's experiments share: networks, the clients' updates, and how an attack is scored."""
+"""Functions that the learned attacker's experiments share: networks, clients' updates, and scores of attacks."""
 
 from functools import cache
 
@@ -23,24 +23,24 @@ from fedleak.models import head, head_pass
 IACC = dict(iacc=rate("batch_size"))
 COVERAGE = dict(coverage=rate(10))  # of the counts of ten classes
 SCORES = IACC | COVERAGE | dict(width=NUMBER)
-EXPECTED = SCORES | dict(expected=MEAN)  # with what the attacker itself expects
+EXPECTED = SCORES | dict(expected=MEAN)  # with the iAcc that the attacker expects
 
-SETS = {  # what clients hold; the attacker's images, of the other split; training steps
+SETS = {  # the clients' data set; number of the attacker's images, of the other split; training steps
     "MNIST": {"name": "mnist", "aux": None, "steps": 600},
     "CIFAR-10": {"name": "cifar10", "aux": None, "steps": 1500},
     "CIFAR-100, 1,117": {"name": "cifar100", "aux": None, "steps": 300},
     "MNIST, 5,000": {"name": "mnist5k", "aux": None, "steps": 150},
     "photographs": {"name": "photos", "aux": None, "steps": 40},
 }
-FORMS = [a for a in entrants() if not a.sends and a.name not in ("iDLG", "GI")]
+RIVALS = [a for a in entrants() if not a.sends and a.name not in ("iDLG", "GI")]
 WHOLE = "RLU, whole head"
 HALVES = ("members", "others")
 BEST, MOST = "best answer to the bias", "most that the bias gives"
-OURS = ["learned", WHOLE, "prior guess", "random guess", BEST, MOST]
+UNPUBLISHED = ["learned", WHOLE, "prior guess", "random guess", BEST, MOST]
 
 
-def halves(ctx, data):
-    """The clients' images in two halves: a network is trained on the first, the members."""
+def split_clients(ctx, data):
+    """Return the clients' images in two halves; networks are trained on the first, the members."""
 
     def split():
         return dict(zip(HALVES, images(ctx, data).split_in_two(0)))
@@ -49,12 +49,12 @@ def halves(ctx, data):
 
 
 def images(ctx, data, use="clients"):
-    """The images of the clients, of one half of them, or of the attacker ("aux")."""
+    """Return the images of the clients, of one half of them, or of the attacker ("aux")."""
     dataset = SETS[data]
     if use == "clients":
         return ctx.images(dataset["name"])
     if use != "aux":
-        return halves(ctx, data)[use]
+        return split_clients(ctx, data)[use]
     return ctx.images(dataset["name"], "test", limit=dataset["aux"])
 
 
@@ -64,12 +64,12 @@ def fit(ctx, model, data, generator_seed, steps, use="clients"):
 
 
 def train_or_load(ctx, model, **how):
-    """The model, trained by `fit` or with the weights that the same training has left."""
+    """Train the model by `fit`, or load the weights of an earlier equal training."""
     return trained_once(ctx, fit, model, paths.units() / "learned" / "weights", **how)
 
 
-def trained(ctx, data, s):
-    """A LeNet trained from the seed s."""
+def trained_lenet(ctx, data, s):
+    """Return a LeNet, trained from the seed s."""
     pool = images(ctx, data)
     model = ctx.build("lenet", pool.shape, pool.n_classes, seed=s)
     how = {"data": data, "generator_seed": s, "steps": SETS[data]["steps"]}
@@ -80,7 +80,7 @@ UNTRAINED, TRAINED, HALF = "untrained", "trained", "trained on half"
 
 
 def network(ctx, net, data, state, copy=0, steps=None):
-    """One of the arena's networks: batch norm's statistics are set on 200 images and frozen."""
+    """Return one of the arena's networks; batch norm's statistics are computed on 200 images and frozen."""
     part = {"use": "members"} if state == HALF else {}
     usual = SETS[data]["steps"]
     steps = steps or (usual if net == "lenet" else min(600, usual))
@@ -96,13 +96,13 @@ def network(ctx, net, data, state, copy=0, steps=None):
     return ctx.once(("network", net, data, state, copy, steps), make, most=1)
 
 
-def one_step(model, pool, index):
-    """The update of one client in one step."""
+def send_step(model, pool, index):
+    """Return the update of one client in one step."""
     return fedsgd(model, pool.x[index], pool.y[index])
 
 
-def from_features(model):
-    """What makes the head's part of updates of a model, from one pass over all images of each pool."""
+def head_sender(model):
+    """Return a function like `send_step` for the head's gradients alone, from one pass over each pool."""
     last, passed = head(model), cache(lambda pool: head_pass(model, pool.x))
 
     def send(_, pool, index):
@@ -116,10 +116,10 @@ def from_features(model):
     return send
 
 
-def client(
-    ctx, model, data, composition, batch_size, generator, send=one_step, use="clients"
+def draw_update(
+    ctx, model, data, composition, batch_size, generator, send=send_step, use="clients"
 ):
-    """One client's update, and its counts."""
+    """Draw a batch; return the client's update and its counts."""
     pool = images(ctx, data, use)
     labels = compose(composition, batch_size, pool.n_classes, 1, generator)
     index = draw(pool, labels, generator)[0]
@@ -127,62 +127,70 @@ def client(
     return send(model, pool, index), truth
 
 
-def sure(low, high, truth):
-    """How often the intervals hold the counts, and how wide they are, in samples."""
+def score_ends(low, high, truth):
+    """Return the coverage of intervals, and their mean width in samples."""
     inside = ((low.cpu() <= truth) & (truth <= high.cpu())).double()
     return {"coverage": inside.mean().item(), "width": (high - low).mean().item()}
 
 
-def read(attacker, update, model, truth):
+def score(attacker, update, model, truth):
     """Score the learned attacker on one update, with its intervals."""
     result = attacker.read(update, model)
     iacc = metrics.braun_blanquet(result.counts.cpu(), truth).item()
-    return {"iacc": iacc, **sure(result.low, result.high, truth)}
+    return {"iacc": iacc, **score_ends(result.low, result.high, truth)}
 
 
-def scored(name, counts, truth):
-    """A row of an attack: the share of labels that it found."""
+def score_row(name, counts, truth):
+    """Return a row with an attack's iAcc."""
     return {"attack": name, "iacc": metrics.braun_blanquet(counts.cpu(), truth).item()}
 
 
-def rivals(update, model, aux, truth, number, plain=None, prepared=None, **more):
-    """Score every other attack on the same update, as far as it goes; `prepared` are those of the model."""
+def score_rivals(update, model, aux, truth, number, plain=None, prepared=None, **more):
+    """Yield the score of each other attack that answers the same update; `prepared` caches attacks of the model."""
     who, knowledge = registry.WITH_AUXILIARY, {"aux": aux, "seed": number, **more}
-    how = {"attacks": FORMS, "plain": plain, "kept": prepared}
+    how = {"attacks": RIVALS, "plain": plain, "prepared": prepared}
     for attempt in contest(update, model, who, knowledge, **how):
         if attempt.counts is not None:
-            yield scored(attempt.attack.name, attempt.counts, truth)
+            yield score_row(attempt.attack.name, attempt.counts, truth)
 
 
-def even_guess(update, model, aux, truth, number=0, prepared=None):
-    """Score the samples spread evenly over the classes."""
+def score_guess(update, model, aux, truth, number=0, prepared=None):
+    """Yield the score of evenly spread counts."""
     even = torch.full(truth.shape, update.samples / len(truth))
-    yield scored("even guess", round_to_total(even, update.samples), truth)
+    yield score_row("even guess", round_to_total(even, update.samples), truth)
 
 
-NOTHING = {"coverage": np.nan, "width": np.nan}
+NO_ENDS = {"coverage": np.nan, "width": np.nan}
 
 
-def contested(
-    ctx, model, data, attacker, size, updates, generator, send=one_step, others=rivals
+def score_all(
+    ctx,
+    model,
+    data,
+    attacker,
+    size,
+    updates,
+    generator,
+    send=send_step,
+    others=score_rivals,
 ):
-    """Every attack that answers all of the same updates, by composition: the mean of its scores."""
+    """Yield the mean scores of each attack that answers all updates, by composition."""
     aux, shape, prepared = images(ctx, data, "aux"), (size, generator, send), {}
     for composition in ("unbalanced", "balanced"):
         rows = []
         for number in range(updates):
-            update, truth = client(ctx, model, data, composition, *shape)
-            rows.append({"attack": "learned", **read(attacker, update, model, truth)})
+            update, truth = draw_update(ctx, model, data, composition, *shape)
+            rows.append({"attack": "learned", **score(attacker, update, model, truth)})
             rows.extend(others(update, model, aux, truth, number, prepared=prepared))
         groups = pd.DataFrame(rows).groupby("attack", sort=False)
         for row in (
             groups.mean()[groups.size() == updates].reset_index().to_dict("records")
         ):
-            yield {**NOTHING, "composition": composition, **row}
+            yield {**NO_ENDS, "composition": composition, **row}
 
 
-def by_width(attacker, drawn):
-    """Of each batch drawn as the attacker simulates them what it finds and how sure it is, the surest first."""
+def sort_by_width(attacker, drawn):
+    """Return iAcc, coverage and width of each simulated batch, the narrowest intervals first."""
     features, truth = drawn
     low, high = attacker.intervals(features)
     scores = {
@@ -196,28 +204,28 @@ def by_width(attacker, drawn):
     return scores.sort_values("width", ignore_index=True, kind="stable")
 
 
-def expectation(attacker, model, aux, seed, batch_size, generator):
-    """What the attacker of this seed expects to find by the width of its intervals.
+def fit_expected(attacker, model, aux, seed, batch_size, generator):
+    """Fit the attacker's expected iAcc as a falling function of the width of its intervals.
 
-    A falling curve, fitted to batches of the images that it has kept from its training, the fifth that `train` splits off.
+    The batches are of the held-out images, the fifth that `train` splits off with this seed.
     """
     held_out = aux.split_in_two(seed, 0.8)[1]
-    drawn = attacker.reader.pool(model, held_out).draw(2000, batch_size, generator)
-    scores = by_width(attacker, drawn)
+    drawn = attacker.reader.make_pool(model, held_out).draw(2000, batch_size, generator)
+    scores = sort_by_width(attacker, drawn)
     curve = isotonic_regression(scores["iacc"], increasing=False).x
     return lambda width: np.interp(width, scores["width"], curve)
 
 
-SIMULATED = {  # which batches, the surest first
+SIMULATED = {  # selection of batches, sorted by width
     "simulated": lambda batches: batches,
     "simulated, surest fifth": lambda batches: batches[: len(batches) // 5],
     "simulated, least sure fifth": lambda batches: batches[-(len(batches) // 5) :],
 }
 
 
-def as_simulated(attacker, drawn, expects):
-    """What the attacker finds of batches drawn as it simulates them, what it expects to find, and how sure it is."""
-    scores = by_width(attacker, drawn)
+def score_drawn(attacker, drawn, expects):
+    """Yield actual iAcc, expected iAcc, coverage and width of the attacker on simulated batches."""
+    scores = sort_by_width(attacker, drawn)
     scores["expected"] = expects(scores["width"])
     for composition, part in SIMULATED.items():
         row = part(scores).mean().to_dict()

@@ -23,11 +23,11 @@ from notebooks.learned.leads import (
     OWN,
     PUBLISHED,
     REAL,
-    behind_defences,
-    halved,
-    judged,
+    by_defence,
+    by_half,
+    main_table,
     lead,
-    reading,
+    few_class_table,
 )
 from fedleak_book.experiments import having
 from notebooks.show import TITLES
@@ -37,7 +37,7 @@ NAMES |= {WHOLE: "whole head", EVEN: "even guess"}
 
 
 def sized(axes, sizes, label="batch size B"):
-    """A logarithmic axis with a tick for every size."""
+    """Make the x axis logarithmic, with a tick for each size."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.minorticks_off()
@@ -45,7 +45,7 @@ def sized(axes, sizes, label="batch size B"):
 
 
 def above(figure, axes, columns=4):
-    """The legend of one panel, above all of them."""
+    """Draw the legend of one panel above all panels."""
     lines = axes.get_legend_handles_labels()
     look = dict(loc="outside upper center", frameon=False, fontsize="small")
     figure.legend(*lines, ncols=columns, **look)
@@ -53,8 +53,8 @@ def above(figure, axes, columns=4):
 
 
 def main(run):
-    """What is found by batch size: the learned attacker, the best published one, the whole head, the even guess."""
-    table = judged(run).reset_index()
+    """Draw iAcc by batch size of the learned attacker, the best published attack, the whole head and the even guess."""
+    table = main_table(run).reset_index()
     sets = list(dict.fromkeys(table["data"]))
     figure = Figure(figsize=(7.6, 2.6 * len(sets) + 0.4), layout="constrained")
     grid = figure.subplots(len(sets), 2, sharey=True, squeeze=False)
@@ -74,7 +74,7 @@ def main(run):
 
 
 def expects(run):
-    """What the attacker expects to find of batches as simulated beside what it finds: all, the surest, the least sure."""
+    """Draw expected and actual iAcc of simulated batches: all, and those with the narrowest and widest intervals."""
     cells = pd.concat([run.best(e.JUDGED), run.best(e.DEEP)])
     cells = cells[cells["composition"].isin(list(SIMULATED))]
     nets = cells["net"].map(title, na_action="ignore").fillna("LeNet, " + cells["data"])
@@ -96,7 +96,7 @@ def expects(run):
 
 
 def sureness(run):
-    """How much the 90 % intervals hold of the counts, by data set, batch size and composition."""
+    """Draw the coverage of the 90 % intervals, by data set, batch size and composition."""
     cells = run.best(e.JUDGED)
     cells = cells[cells["attack"] == "learned"]
     kinds = ["simulated", *REAL]
@@ -116,7 +116,7 @@ def sureness(run):
 
 
 def more(run):
-    """What longer training, more images and the clients' own images give, on unbalanced batches."""
+    """Draw iAcc on unbalanced batches with longer training, more images and the clients' images."""
     cells = run.best(e.BOUNDS)
     cells = cells[cells["composition"] == "unbalanced"]
     ours = cells[having(attack="learned", knows="other images")(cells)]
@@ -150,8 +150,8 @@ def more(run):
 
 
 def readings(run):
-    """Two and three classes: attacks beside the best answer to the bias' gradient and the most that it gives."""
-    table = reading(run).rename(
+    """Draw iAcc with two and three classes, of attacks and of the best answer to the bias' gradient."""
+    table = few_class_table(run).rename(
         columns={PUBLISHED: "best formula", EVEN: "prior guess"}
     )
     figure = Figure(figsize=(7.6, 3.0), layout="constrained")
@@ -170,7 +170,7 @@ def readings(run):
 
 
 def head_alone(run):
-    """Head splitting by batch size: batches read whole, and solutions that are no sample (double precision)."""
+    """Draw batches that head splitting recovers completely, and wrong solutions (double precision), by batch size."""
     table = run.best(e.DETERMINED)
     figure = Figure(figsize=(7.6, 2.9), layout="constrained")
     (lenet, resnet, strange) = figure.subplots(1, 3)
@@ -203,9 +203,9 @@ def head_alone(run):
 
 
 def of_members(run):
-    """Coverage and iAcc for images that the network was trained on and for others, with and without its training loss."""
+    """Draw coverage and iAcc for members and non-members, with and without the training loss."""
     coverages, accuracies = (
-        halved(run, e.MEMBERS, value) for value in ("coverage", "iacc")
+        by_half(run, e.MEMBERS, value) for value in ("coverage", "iacc")
     )
     figure = Figure(figsize=(7.6, 3.4), layout="constrained")
     coverage_axes, accuracy_axes = figure.subplots(1, 2)
@@ -225,7 +225,7 @@ def of_members(run):
 
 
 def local(run):
-    """After five local steps on LeNets (MNIST): what is found, and the paired lead over RLU."""
+    """Return iAcc after five local steps on LeNets (MNIST), and the paired lead over RLU."""
     rows = []
     for (state, scheme, lr), part in run.best(e.LOCAL).groupby(
         ["state", "scheme", "lr"], sort=False
@@ -251,8 +251,8 @@ def local(run):
 
 
 def defended(run):
-    """iAcc of unbalanced batches behind a defence that the attacker knows, or does not know."""
-    table = behind_defences(run)
+    """Return iAcc of unbalanced batches under a defence, with and without informing the attacker."""
+    table = by_defence(run)
     names = NAMES | {"adaptive": "knows it", "learned": "does not"}
     order = ["adaptive", "learned", WHOLE, EVEN, PUBLISHED]
     return table[order].rename(columns=names).reset_index()

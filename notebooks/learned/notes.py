@@ -16,21 +16,21 @@ from notebooks.learned.leads import (
     PUBLISHED,
     REAL,
     SIZES,
-    behind_defences,
-    beside_the_bias,
-    best,
-    bounds,
+    by_defence,
+    compare_to_bias,
+    best_published,
+    bound_scores,
     coverage,
     gain,
-    halved,
-    honest,
-    judged,
+    by_half,
+    excess,
+    main_table,
     lead,
     leads_by,
-    losses,
-    reading,
-    remedy,
-    trials,
+    loss_by_half,
+    few_class_table,
+    remedy_gain,
+    scores_of,
 )
 
 
@@ -48,7 +48,7 @@ def before(rows, text, after=""):
 
 def main(run):
     """The judgement"""
-    table = judged(run)
+    table = main_table(run)
     names = {WHOLE: "whole head", EVEN: "even guess", "batch_size": "B"}
     numbers = table[["learned", PUBLISHED, WHOLE, EVEN]].map("{:.3f}".format)
     rows = numbers.assign(which=table["which"]).reset_index().rename(columns=names)
@@ -65,8 +65,8 @@ def main(run):
         for size in SIZES
     ]
     cell = dict(data="MNIST", batch_size=32, composition="unbalanced")
-    scores = trials(run, e.JUDGED, **cell)
-    rival = best(run, e.JUDGED, by_name=True, **cell)
+    scores = scores_of(run, e.JUDGED, **cell)
+    rival = best_published(run, e.JUDGED, by_name=True, **cell)
     apart = enumerated(scores["learned"] - scores[rival], "+.2f")
     gap = lead(
         run,
@@ -168,7 +168,9 @@ def more(run):
     sizes = (8, 32)
 
     def two(form=".2f", **what):
-        return " and ".join(f"{bounds(run, b, **what).mean():{form}}" for b in sizes)
+        return " and ".join(
+            f"{bound_scores(run, b, **what).mean():{form}}" for b in sizes
+        )
 
     def gained(more, **less):
         gains = [gain(run, more, b, **less) for b in sizes]
@@ -201,7 +203,7 @@ def expectations(run):
     ):
         for part in SIMULATED:
             gaps = [
-                honest(run, experiment, composition=part, batch_size=b, **cell)
+                excess(run, experiment, composition=part, batch_size=b, **cell)
                 for b in SIZES
             ]
             if len(gaps[0]):  # of halves there are no fifths
@@ -269,7 +271,7 @@ def together(run):
 
 def bayes(run):
     """The best answer from the bias"""
-    table, (*_, two) = reading(run), beside_the_bias(run)
+    table, (*_, two) = few_class_table(run), compare_to_bias(run)
     gap = two[BEST] - two["learned"]
     columns = ["learned", MOST, BEST, PUBLISHED, "RLU", WHOLE, EVEN]
     numbers = table[columns].map("{:.3f}".format)
@@ -297,7 +299,7 @@ def prior(run):
         cells = [run.cell(e.PRIOR, batch_size=b, attack=attack) for b in sizes]
         return " and ".join(f"{cell:.3f}" for cell in cells)
 
-    scores = [trials(run, e.PRIOR, batch_size=b) for b in sizes]
+    scores = [scores_of(run, e.PRIOR, batch_size=b) for b in sizes]
     ahead = sum(
         int((t["told"] > t[["learned", WHOLE]].max(axis=1)).sum()) for t in scores
     )
@@ -353,8 +355,8 @@ def local(run):
                 "network": state,
                 "scheme": TITLES[scheme],
                 "rate": lr,
-                "best published": best(run, e.LOCAL, by_name=True, **setting),
-                "its iAcc": f"{best(run, e.LOCAL, **setting):.3f}",
+                "best published": best_published(run, e.LOCAL, by_name=True, **setting),
+                "its iAcc": f"{best_published(run, e.LOCAL, **setting):.3f}",
                 "lead": f"{over:+.2f ci}",
                 "coverage": f"{cell:.2f ci}",
             }
@@ -380,9 +382,9 @@ def members(run):
         ("ResNet-18, 300 steps", e.MEMBERS_RESNET, dict(steps=300)),
         ("ResNet-18, 600 steps", e.MEMBERS_RESNET, dict(steps=600)),
     ):
-        coverages = halved(run, experiment, "coverage", **cell)
-        accuracies = halved(run, experiment, **cell)
-        members_loss, others = losses(run, experiment, **cell)
+        coverages = by_half(run, experiment, "coverage", **cell)
+        accuracies = by_half(run, experiment, **cell)
+        members_loss, others = loss_by_half(run, experiment, **cell)
         parts.append(
             f"**{name}**, mean loss {members_loss:.2f} on members and {others:.2f} on non-members."
         )
@@ -393,7 +395,7 @@ def members(run):
                 f"{enumerated(mine[WHOLE])}; the even guess has {enumerated(mine['even guess'])}. The coverage is {enumerated(coverages['learned'][half])}, "
                 f"and given the training loss {enumerated(coverages[KNOWS][half])}."
             )
-        gains = remedy(run, experiment, "members", **cell)
+        gains = remedy_gain(run, experiment, "members", **cell)
         parts.append(
             f"The training loss gains {Number(gains.mean()):+.2f} on members, on average.\n\n   "
         )
@@ -411,7 +413,7 @@ def members(run):
 
 def defences(run):
     """Behind defences"""
-    table = behind_defences(run)
+    table = by_defence(run)
     over = table["adaptive"] - table[PUBLISHED]
     coverages = {
         who: coverage(run, e.ADAPTIVE, ["defence", "strength"], attack=who)
@@ -447,9 +449,9 @@ def deep_cells():
 def later(run):
     """Every prediction and its outcome"""
     table = predictions.table(run, *predictions.ids(run), anchors=True)
-    mnist = judged(run).loc["MNIST"].xs("unbalanced", level="composition")
+    mnist = main_table(run).loc["MNIST"].xs("unbalanced", level="composition")
     small = int((mnist["learned"] - mnist[PUBLISHED] >= 0.05).sum())
-    arena, lenet = deep_cells(), judged(run).loc["MNIST"]
+    arena, lenet = deep_cells(), main_table(run).loc["MNIST"]
     large = int((arena["learned"] - arena["published"] >= 0.05).sum())
     behind = 100 * (arena["whole"] - arena["learned"]).groupby("net").max()
     behind["lenet"] = 100 * (lenet[WHOLE] - lenet["learned"]).max()

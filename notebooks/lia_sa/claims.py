@@ -1,4 +1,4 @@
-"""LIA-SA: what the paper says in words, as statistics of rows, by id in ``data/published/lia_sa/claims.toml``."""
+"""LIA-SA: the claims in the paper's text as statistics of rows, by id in ``data/published/lia_sa/claims.toml``."""
 
 import numpy as np
 from fedleak_book.experiments import Claims
@@ -10,6 +10,7 @@ from notebooks.lia_sa.experiments import (
     FIG5,
     FIG6,
     FIG6_CONSTANTS,
+    FIG6_TRIALS,
     LIA,
     PAIRS,
     TABLE2,
@@ -25,13 +26,13 @@ LITERAL, LOG, VECTOR = LIA
 
 
 def mean(t):
-    """The mean of some cells."""
+    """Return the mean of some cells."""
     return t.mean()
 
 
 # --- Fig. 3 ---
 def drop(t):
-    """What is lost from the smallest to the largest."""
+    """Return the loss from the smallest to the largest value."""
     return t[t.index.min()] - t[t.index.max()]
 
 
@@ -103,7 +104,7 @@ for net, name in (("vgg11_bn", "vgg11"), ("resnet18", "resnet18")):
 
 # --- Fig. 5 ---
 def exponent(t, by):
-    """Slope of log seconds against the logarithm of B or U, the other at its smallest, and the cells it is of."""
+    """Fit log seconds against log B or log U, with the other at its smallest; return the slope and its cells."""
     other = "clients" if by == "batch_size" else "batch_size"
     t = t.reset_index() if t.index.names[0] else t
     t = t[t["net"] == "vgg11_bn"]
@@ -123,8 +124,12 @@ for id, statistic, filters in (
 
 # --- Fig. 6 ---
 def says(id, recipe, statistic, reading="", wide=None, **filters):
-    """A claim about Fig. 6, from LnAcc-target by level and batch size, at every choice of the constants."""
+    """Add a claim about Fig. 6, a statistic of LnAcc-target by level and batch size, for every choice of constants."""
     kind = DIFFERENCE if wide else MEAN
+    if id in ("noise-literal-16", "noise-literal-64", "strong-literal-16"):
+        for rule in (recipe, "log", *SPACED):
+            cell = {**filters, "net": "resnet18", "recipe": rule}
+            claim(f"fig6-{id}", statistic, of=FIG6_TRIALS, filters=cell, kind=kind)
     for rule in (recipe, *SPACED, "log") if recipe == "literal" else (recipe,):
         options = dict(
             of=FIG6_CONSTANTS if rule in SPACED else FIG6, wide=wide, kind=kind
@@ -134,7 +139,7 @@ def says(id, recipe, statistic, reading="", wide=None, **filters):
 
 
 def smaller_batches(t):
-    """By how much batches of 16 are ahead of those of 64, mean over the levels."""
+    """Return the mean lead of batches of 16 over those of 64, over the levels."""
     return (t[16] - t[64]).mean()
 
 

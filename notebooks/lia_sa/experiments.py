@@ -16,7 +16,9 @@ from fedleak.models import HeadPass
 from notebooks.lia_sa.experiments_choices import (  # noqa: F401  declared here too
     CONSTANTS,
     FIG6_CONSTANTS,
+    FIG6_TRIALS,
     REDUCED,
+    TABLE1_TRIALS,
     TABLE2_CONSTANTS,
 )
 from notebooks.lia_sa.experiments_clients import (  # noqa: F401  declared here too

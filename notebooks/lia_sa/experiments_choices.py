@@ -3,6 +3,8 @@
 It also has the effect of fewer images, on MNIST and on CIFAR-10 as JPEG files, divided into a hundred classes.
 """
 
+import dataclasses
+
 from fedleak_book.experiments import Experiment, grid
 from notebooks.lia_sa.experiments_clients import (
     FIG6,
@@ -82,6 +84,25 @@ FIG6_CONSTANTS = Experiment(
     rounding="b_err",
     fixed=dict(clients=5),
     tables="fig6",
+)
+
+NOISY = dict(net="resnet18", data="cifar10", defence="noise")
+EVERY = dict(recipe=["literal", "log", *OTHERS])
+FIG6_TRIALS = dataclasses.replace(  # enough trials for a bound of 0.9
+    FIG6_CONSTANTS,
+    name="fig6_trials",
+    paper=grid(**NOISY, **EVERY, level=1e-3, batch_size=[16, 64])
+    + grid(**NOISY, **EVERY, level=1e-2, batch_size=16),
+    trials=(1, 40),
+)
+TABLE1_TRIALS = Experiment(  # the baselines of Table I on CIFAR-10
+    "table1_trials",
+    one_round,
+    quick=rounds(PASSIVE, [("vgg11_bn", "photos")], batch_size=64),
+    paper=rounds(PASSIVE, SMALL[2:3]),
+    trials=(1, 50),
+    tables="table1",
+    **RULED,
 )
 
 

@@ -1,4 +1,4 @@
-"""LIA-SA: rows to figures. A figure takes cells, one row a cell, unless its docstring says something else."""
+"""LIA-SA: figures of rows. A figure takes cells, one row per cell, unless its docstring differs."""
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ TEXT = {"fontsize": "small"}
 
 
 def named(cells):
-    """Networks, rules and data sets in words."""
+    """Replace keys of networks, rules and data sets by their names."""
     rules = {rule: RULES.get for rule in ("rule", "kind")}
     words = {"net": models.title, "data": data.title} | rules
     return cells.assign(
@@ -34,14 +34,14 @@ def named(cells):
 
 
 def _panels(rows, columns, size, **options):
-    """A figure and its axes."""
+    """Return a figure and its axes."""
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     return figure, list(axes.flat)
 
 
 def masked(updates, protocol, aggregate, name):
-    """What the server sees: one client's update, what it sends, and the sum of a tensor in the clear and unmasked."""
+    """Draw one client's update, its masked version, and the sum of a tensor in the clear and unmasked."""
     values = torch.cat([t.flatten() for t in updates[0].tensors.values()]).numpy()
     sent = protocol.masked[1].astype(float)
     summed = plain_sum(updates), aggregate
@@ -59,7 +59,7 @@ def masked(updates, protocol, aggregate, name):
 
 
 def condition(cells):
-    """Condition number by number of clients: a line a recipe, a panel a network and mode."""
+    """Draw the condition number by number of clients, with a line per recipe and a panel per network and mode."""
     figure, axes = _panels(2, 3, (9.6, 5.0), sharey=True)
     style = plots.style_of(RECIPES)
     groups = cells.groupby(["net", "mode"], sort=False)
@@ -84,7 +84,7 @@ def condition(cells):
 
 
 def curve(lines):
-    """Length and angle of e(C), from ``{(net, mode): (levels, embeddings, that at C = 1)}``."""
+    """Draw length and angle of e(C), from ``{(net, mode): (levels, embeddings, embedding at C = 1)}``."""
     figure, (norms, right) = _panels(1, 2, (9.0, 3.2))
     for (net, mode), (levels, e, last) in lines.items():
         angle = torch.cosine_similarity(e, last[None]).clamp(-1, 1).arccos()
@@ -100,7 +100,7 @@ def curve(lines):
 
 
 def secagg(cells):
-    """Share of right counts through Flower's SecAgg+ by the spread of a count, with the theory."""
+    """Draw the share of correct counts through Flower's SecAgg+ by the spread of a count, with the theory."""
     figure, (ax,) = _panels(1, 1, (6.5, 3.6))
     for (recipe, clients), line in cells.groupby(["recipe", "clients"]):
         label = f"{WORDS[recipe]}, U = {clients}"
@@ -114,7 +114,7 @@ def secagg(cells):
 
 
 def lnacc(table):
-    """LnAcc-target of LIA-SA and -all of the others as one column, and an answer of zeros to either as two rules."""
+    """Return LnAcc-target of LIA-SA and LnAcc-all of the others in one column, and zero answers as two rules."""
     is_ours, column = table["rule"].str.startswith("LIA-SA"), {}
     for end in ("", " low", " high"):
         column[f"lnacc{end}"] = table[f"target{end}"].where(is_ours, table[f"all{end}"])
@@ -129,7 +129,7 @@ def lnacc(table):
 
 
 def fig3(cells):
-    """LnAcc by batch size and by number of clients, on two networks."""
+    """Draw LnAcc by batch size and by number of clients, on two networks."""
     rows, pieces = lnacc(cells), []
     for net in ("vgg11_bn", "resnet18"):
         part = rows[rows["net"] == net]
@@ -145,7 +145,7 @@ def fig3(cells):
 
 
 def fig4(cells):
-    """LnAcc by depth, of VGG and ResNet."""
+    """Draw LnAcc by depth of VGG and ResNet."""
     places = {"vgg": "VGG, CIFAR-10", "resnet": "ResNet, CIFAR-100"}
     rows = lnacc(cells).assign(
         depth=lambda t: t["net"].str.extract(r"(\d+)", expand=False).astype(int),
@@ -156,7 +156,7 @@ def fig4(cells):
 
 
 def rivals(image, eluded, batches, reconstructions):
-    """Images out of a sum: EludingSA's target and its reconstruction; batches and what MANDRAKE finds of them."""
+    """Draw images from a sum: EludingSA's target and reconstruction; batches and MANDRAKE's reconstructions."""
     figure, axes = _panels(2, 15, (8.4, 1.75))
     for ax in axes:
         ax.set_axis_off()
@@ -176,7 +176,7 @@ def rivals(image, eluded, batches, reconstructions):
 
 
 def fig5(cells):
-    """Seconds of a round by batch size and by clients, with the fitted exponents."""
+    """Draw seconds per round by batch size and by clients, with the fitted exponents."""
     figure, axes = _panels(1, 2, (8.2, 3.2), sharey=True)
     names = {"batch_size": "batch size B (U = 5)", "clients": "clients U (B = 64)"}
     for ax, (by, words) in zip(axes, names.items(), strict=True):
@@ -196,7 +196,7 @@ def fig5(cells):
 
 
 def fig6(cells):
-    """LnAcc-target by batch size under noise and compression, a threshold a tensor."""
+    """Draw LnAcc-target by batch size under noise and compression with a threshold per tensor."""
     two = cells["recipe"].isin(["literal", "vector"])
     selected = (cells["net"] == "resnet18") | (cells["defence"] == "noise")
     rows = cells[two & selected & cells["defence"].isin(["noise", "compression"])]
@@ -220,7 +220,7 @@ def fig6(cells):
 
 
 def notice(cells):
-    """Alarms, and what the server learns, by what it sends and γ: a table."""
+    """Return a table of alarms and of the server's accuracy, by the model that it sends and γ."""
     texts = [
         f"{alarm:.0%}" + f"; {target:.3f}" * (target == target)
         for alarm, target in zip(cells["alarm"], cells["target"], strict=True)

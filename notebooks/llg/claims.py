@@ -1,4 +1,4 @@
-"""LLG: what the paper says in words, as statistics of rows, by the id in ``data/published/llg/claims.toml``."""
+"""LLG: the claims in the paper's text as statistics of rows, by the id in ``data/published/llg/claims.toml``."""
 
 import itertools
 
@@ -17,6 +17,7 @@ from notebooks.llg.experiments import (
     FIG6,
     FIG6_ROUNDS,
     FIG7,
+    FIG7_BLOCKS,
     FIG8,
     PLACES,
     PLAIN,
@@ -36,7 +37,7 @@ LETTERS = dict(zip([(a, t) for a in STEPS for t in PLACES], "abcdefgh"))
 
 # --- Fig. 3 ---
 def correlation(rows, gradient):
-    """Pearson's correlation between gradient and occurrences, by batch size."""
+    """Compute Pearson's correlation between gradient and occurrences, by batch size."""
     pairs = rows.groupby("batch_size")[["occurrences", gradient]]
     coefficients = pairs.apply(lambda t: np.corrcoef(t.T.to_numpy())[0, 1])
     return coefficients.rename("B = {}".format)
@@ -64,15 +65,16 @@ for init, experiment in itertools.product(("fresh", "single"), (FIG3, FIG3_BALAN
 
 
 # --- Figs. 4 and 8 ---
-def says(id, statistic, titles, algorithm, **settings):
-    """A claim about Fig. 4, from the ASR by batch size and attack."""
+def says(id, statistic, titles, algorithm, parts=(), **settings):
+    """Add a claim about Fig. 4, a statistic of the ASR by batch size and attack."""
     data = [name for title in titles for name in PLACES[title]]
     settings |= {"data": data, "algorithm": algorithm}
-    claim(f"fig4{id}", statistic, of=FIG4, wide="attack", filters=settings)
+    options = dict(of=FIG4, wide="attack", parts=parts)
+    claim(f"fig4{id}", statistic, filters=settings, **options)
 
 
 def ahead(t, attack, *others):
-    """By how much an attack is above the best of others, mean over the batch sizes."""
+    """Return an attack's mean lead over the best of the others, over the batch sizes."""
     return (t[attack] - t[list(others)].max(axis=1)).mean()
 
 
@@ -113,19 +115,24 @@ for letters, id, statistic, algorithm in (
 
 # --- orders, and what was not tried ---
 def between(t, first, second):
-    """By how much the ASR is higher on one data set than on another, by attack."""
+    """Return the ASR on one data set minus that on another, by attack."""
     means = t.groupby("data").mean().rename(TITLE)
     return means.loc[first] - means.loc[second]
+
+
+def each_of(attacks):
+    """The ASR of each attack: differences of them change by no more than these."""
+    return [lambda t, a=attack: np.mean(t[a]) for attack in attacks]
 
 
 mnist_cifar, ten = ["MNIST", "CIFAR-100"], ["MNIST", "SVHN"]
 fewer = [p for name in ten for p in (("CIFAR-100", name), (name, "CelebA"))]
 harm = lambda t: between(t, *mnist_cifar)[["LLG", "LLG+"]].max()  # noqa: E731
-says("c-unharmed", harm, mnist_cifar, "FedSGD")
+says("c-unharmed", harm, mnist_cifar, "FedSGD", each_of(["LLG", "LLG+"]))
 
 
 def apart(rows):
-    """By how much the mean of 1 - Hellinger distance is off that of the ASR, at most."""
+    """Return the largest difference between the means of 1 - Hellinger distance and of the ASR."""
     means = rows.groupby(["algorithm", "attack"])[["hellinger", "asr"]].mean()
     return (1 - means["hellinger"] - means["asr"]).abs().max()
 
@@ -139,11 +146,13 @@ says(
     lambda t: -between(t, *mnist_cifar)["LLG*"],
     mnist_cifar,
     "FedSGD",
+    each_of(["LLG*"]),
     **only,
 )
-says("-similar", lambda t: between(t, *ten)[VARIANTS].abs().max(), ten, "FedSGD")
+similar = lambda t: between(t, *ten)[VARIANTS].abs().max()  # noqa: E731
+says("-similar", similar, ten, "FedSGD", each_of(VARIANTS))
 least = lambda t: min(between(t, *pair)["LLG"] for pair in fewer)  # noqa: E731
-says("-classes", least, PLACES, "FedSGD")
+says("-classes", least, PLACES, "FedSGD", each_of(["LLG"]))
 for letter, title, algorithm, sizes, sign in (
     ("a", "MNIST", "FedSGD", SIZES, 1), ("b", "SVHN", "FedSGD", [1, 4], 1),
     ("c", "CIFAR-100", "FedSGD", [1, 4], 1), ("e", "MNIST", "FedAvg", [1], -1),
@@ -181,7 +190,7 @@ for id, slow, fast, sizes, note in (
 
 # --- Fig. 5 ---
 def beside(t, net, other):
-    """By how much the ASR on one network is above that on another, mean over the batch sizes."""
+    """Return the mean ASR on one network minus that on another, over the batch sizes."""
     return np.mean(t[net] - t[other])
 
 
@@ -195,7 +204,9 @@ for id, statistic, cell in (
     ("a-cause", lambda t: beside(t, *RESIDUAL[::-1]), most),
     ("b-cnn", lambda t: (t["cnn"] - np.maximum(t["lenet"], t["resnet20"])).mean(),
      dict(algorithm="FedAvg", batch_size=SIZES[:5])),
-    ("b-close", lambda t: beside(t, *PLAIN),
+    ("b-close", lambda t: np.ptp(t[[*PLAIN, "resnet20"]], axis=1).mean(),
+     dict(algorithm="FedAvg", batch_size=SIZES[5:])),
+    ("b-close-pair", lambda t: beside(t, *PLAIN),
      dict(algorithm="FedAvg", net=PLAIN, batch_size=SIZES[5:])),
 ):  # fmt: skip
     claim(f"fig5{id}", statistic, of=FIG5, wide="net", filters=cell)
@@ -225,13 +236,13 @@ claim("tab3-chain", lambda: first.in_features)
 
 # --- Fig. 6 ---
 def fall(t):
-    """What is lost from the first moment to the last."""
+    """Return the loss from the first moment to the last."""
     t = t.dropna()
     return t.iloc[0] - t.iloc[-1]
 
 
 def ends(t):
-    """The last moment."""
+    """Return the values at the last moment."""
     return t["iteration"] == t["iteration"].max()
 
 
@@ -286,7 +297,7 @@ for reading, runs in READINGS.items():
 
 # --- Fig. 7 ---
 def under(algorithm, kind, level, sizes=SIZES):
-    """Rows of LLG+ under one defence, and of the random guess or without defence beside it."""
+    """Select rows of LLG+ under one defence, and of the random guess or without a defence."""
     return having(
         algorithm=algorithm, data=PLACES["MNIST"], attack="random guess",
         defence=kind, level=level, batch_size=sizes,
@@ -309,17 +320,28 @@ for id, algorithm, kind, level, sizes in (
     cell = under(algorithm, kind, level, sizes)
     claim(f"fig7{id}", best, filters=cell, **above)
 
+blocks = dict(of=FIG7_BLOCKS, note="trials are blocks of 20 networks")
+excess = lambda t: (t["dp"] - t["random guess"]).max()  # noqa: E731
+for id, algorithm, sizes in (
+    ("e-mitigates", "FedAvg", SIZES),
+    ("b-caption", "FedSGD", [16]),
+):
+    cell = dict(algorithm=algorithm, batch_size=sizes, defence=["dp", "random guess"])
+    claim(f"fig7{id}", excess, filters=cell, wide="defence", **blocks)
+noisy = dict(algorithm="FedSGD", defence="noise")
+spread = lambda t: np.ptp(t, axis=0).max()  # noqa: E731
+claim("fig7a-stable", spread, filters=noisy, wide="level", **blocks)
 at_16 = dict(of=[FIG7, FIG4], filters=under("FedSGD", "dp", 1.0, [16]))
 claim("fig7b-caption", lambda a, b: a.iloc[0] - b.iloc[0], **at_16)
 
 
 def found_at(t):
-    """The ASR by batch size and level."""
+    """Pivot the ASR by batch size and level."""
     return t.groupby("batch_size").max()  # a level is of one defence: the rest is empty
 
 
 def lost(t):
-    """What each level of a defence costs the attack, by batch size."""
+    """Return the attack's loss of ASR by level of a defence and batch size."""
     return -found_at(t).drop(columns=0.0).sub(found_at(t)[0.0], axis=0)
 
 
@@ -354,7 +376,7 @@ BUDGET = {  # noise multiplier and sampling rate, by reading
 
 
 def epsilon(reading):
-    """The budget of a reading after 100 rounds, by the moments accountant's classic bound."""
+    """Compute the privacy budget of an interpretation after 100 rounds, by the moments accountant's classic bound."""
     return privacy_budget(*BUDGET[reading], 100, classic=True)
 
 

@@ -11,20 +11,27 @@ import torch
 from fedleak import metrics
 from fedleak.attacks.images import dlg
 from fedleak.attacks.labels import gi, guess, idlg, llg
-from fedleak.attacks.labels.llg import dummy_images
 from fedleak_book.experiments.networks import split_classes, subset
 from fedleak_book.experiments import Experiment, grid, spawned
-from fedleak.data import compose, draw, title
+from fedleak.data import title
 from fedleak.federated import fedavg
-from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification, protect
+from fedleak.federated.defences import protect
 from fedleak_book.experiments.training import Federation, accuracy
 from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
-from fedleak.models import head, head_pass
-from notebooks.llg.experiments_released import ReleasedCompression
+from fedleak.models import head
+from notebooks.llg.experiments_blocks import FIG7_BLOCKS  # noqa: F401  declared here too
+from notebooks.llg.experiments_shared import (
+    LR,
+    SIZES,
+    STEPS,
+    client,
+    counted,
+    make_defence,
+    probes,
+    sets,
+    success,
+)
 
-SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
-STEPS = {"FedSGD": 1, "FedAvg": 10}
-LR = 0.1  # of the local steps
 VARIANTS = ["LLG", "LLG*", "LLG+"]
 ASR = dict(asr=rate("batch_size", {"algorithm": STEPS}))
 ACCURACY = dict(accuracy=rate(10_000))
@@ -34,18 +41,7 @@ PAPER = ["mnist", "svhn", "cifar100", "celeba-hair"]
 QUICK = ["mnist5k", "photos", "patterns-100", "patterns-5"]  # what stands in for them
 PLACES = {title(name): [name, other] for name, other in zip(PAPER, QUICK)}
 TITLE = {name: title for title, names in PLACES.items() for name in names}
-LOADED = {
-    "celeba-hair": ("celeba-hair", {"crop": False}),
-    "patterns-100": ("synthetic", {"shape": (3, 32, 32), "n_classes": 100}),
-    "patterns-5": ("synthetic", {"shape": (3, 32, 32), "n_classes": 5}),
-}
 DUMMY = dict(zip(PLACES, ["zeros", "random", "ones", "zeros"]))  # Sec. 6.1
-
-
-def sets(ctx, data):
-    """The victims' images, and those that the attacker draws from."""
-    name, options = LOADED.get(data, (data, {}))
-    return [ctx.images(name, split, **options) for split in ("train", "test")]
 
 
 def parties(ctx, data):
@@ -55,29 +51,11 @@ def parties(ctx, data):
     return ctx.images(data, "all", crop=False).split_in_two(seed=0, fraction=0.6)
 
 
-def client(model, images, composition, size, steps, seed, lr=LR):
-    """One client's update, and which images are behind it, [steps, B]."""
-    generator = torch.Generator().manual_seed(seed)
-    labels = compose(composition, size, images.n_classes, 1, generator, steps=steps)[0]
-    index = draw(images, labels, generator)
-    return fedavg(model, images.x[index], images.y[index], lr=lr), index
-
-
-def counted(images, index):
-    """True label counts of a client, [n]."""
-    return metrics.counts(images.y[index].flatten(), images.n_classes).cpu()
-
-
 def facts(images, auxiliary, index):
     """What a trial really had: images of the data set, different ones of the client, its steps."""
     distinct, side = index.unique().numel(), images.shape[-1]
     whole = len(images) + len(auxiliary)
     return {"images": whole, "held": distinct, "steps": len(index), "side": side}
-
-
-def success(counts, truth):
-    """Attack success rate of counts [n]."""
-    return metrics.attack_success_rate(counts.cpu(), truth).item()
 
 
 def label_rules(ctx, seed, data, batch_size):
@@ -100,30 +78,6 @@ STEPS_BEFORE = Experiment(
     by="attack",
     values=dict(asr=rate("batch_size")),
 )
-
-
-def probes(model, source, sizes, seed):
-    """Class gradients of the probe batches, {B: [run, label, class]}, from one pass over all images."""
-    n = head(model).layer.out_features
-    labels = {B: torch.arange(n)[:, None].expand(llg.RUNS, n, B) for B in sizes}
-    if isinstance(source, str):
-        generator, most = torch.Generator().manual_seed(seed), llg.RUNS * n * max(sizes)
-        images = dummy_images(source, most, model.input_shape, generator)
-        images = images.to(next(model.parameters()).device)
-        all_of = {B: torch.arange(llg.RUNS * n * B) % len(images) for B in sizes}
-        index = {B: all_of[B].view(y.shape) for B, y in labels.items()}
-    else:
-        images = source.x
-        index = {
-            B: draw(source, y, torch.Generator().manual_seed(seed))
-            for B, y in labels.items()
-        }
-    passed = head_pass(model, images)
-    device = images.device
-    return {
-        B: passed.row_sums(index[B].to(device), y.to(device)).double()
-        for B, y in labels.items()
-    }
 
 
 def extracted(g, dummy, auxiliary, size, steps):
@@ -278,6 +232,18 @@ REDUCED = Experiment(
     by=("level", "batch_size", "attack"),
     values=ASR | dict(hellinger=MEAN),
     fixed={"net": "cnn", "lr": LR},
+)
+
+REDUCED_FEDSGD = dataclasses.replace(  # more trials of SVHN's in Fig. 4 (b)
+    REDUCED,
+    name="reduced_fedsgd",
+    paper=grid(
+        data=["mnist", "cifar10-jpeg"],
+        classes=10,
+        composition="unbalanced",
+        algorithm="FedSGD",
+    ),
+    trials=(2, 80),
 )
 
 
@@ -565,18 +531,6 @@ STRENGTHS = {
     "sparse": [0.2, 0.4, 0.8], "released": [0.2, 0.4, 0.8],
 }  # fmt: skip
 LEVELS = [(kind, level) for kind, levels in STRENGTHS.items() for level in levels]
-
-
-def make_defence(kind, level, seed, clients=1):
-    """The defence of this name and level."""
-    makers = {
-        "none": lambda: None,
-        "noise": lambda: PureNoise(level, seed),
-        "dp": lambda: ClippedNoise(level, 0.1, seed),
-        "sparse": lambda: Sparsification(level, clients),
-        "released": lambda: ReleasedCompression(level, "7.weight"),
-    }
-    return makers[kind]()
 
 
 def defended(ctx, seed, data, algorithm):

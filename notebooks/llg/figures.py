@@ -1,4 +1,4 @@
-"""LLG: rows to figures and small tables. A figure takes cells, one row a cell, or trial rows where it says so."""
+"""LLG: figures and small tables of rows. A figure takes cells, one row per cell, or trial rows if its docstring says so."""
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,7 @@ DEFENCES = {  # its name, how its levels are written, and the paper's panels
 
 
 def fig3(rows):
-    """Gradients of a class against its occurrences, from trial rows: raw, share of negative ones, calibrated."""
+    """Draw a class's gradients by its occurrences, from trial rows: raw, share of negative ones, calibrated."""
     rows = rows[rows["init"] == "fresh"]
     figure = Figure(figsize=(8.4, 3.0), layout="constrained")
     raw_axes, share_axes, calibrated_axes = figure.subplots(
@@ -91,7 +91,7 @@ def fig3(rows):
 
 
 def extraction(cells, dlg, composition):
-    """Figs. 4 and 8: the ASR of every attack by batch size; a panel a data set and algorithm."""
+    """Draw Figs. 4 and 8: the ASR of every attack by batch size, with a panel per data set and algorithm."""
     table = pd.concat(
         [cells, dlg[having(composition=composition, net="cnn")(dlg)]], ignore_index=True
     )
@@ -105,7 +105,7 @@ def extraction(cells, dlg, composition):
 
 
 def fig5(cells, dlg):
-    """LLG+ by network, and DLG where it was run."""
+    """Draw the ASR of LLG+ by network, and of DLG where it was run."""
     drawn = pd.concat(
         [cells, dlg[having(composition="unbalanced", data=PLACES["MNIST"])(dlg)]],
         ignore_index=True,
@@ -119,7 +119,7 @@ def fig5(cells, dlg):
 
 
 def fig6(cells):
-    """The ASR as the network learns, and its accuracy."""
+    """Draw the ASR during training, and the network's accuracy."""
     names = dict(
         x="iteration",
         xlabel="training iterations",
@@ -142,7 +142,7 @@ def fig6(cells):
 
 
 def fig7(cells, untrained):
-    """LLG+ under every defence and strength, with the random guess of Fig. 4."""
+    """Draw the ASR of LLG+ under every defence and strength, with the random guess of Fig. 4."""
     guesses = untrained[having(data=PLACES["MNIST"], attack="random guess")(untrained)]
     pieces = []
     for kind, (title, text, letters) in DEFENCES.items():
@@ -171,7 +171,7 @@ def fig7(cells, untrained):
 
 
 def table1(cells, printed):
-    """Accuracy under the defences beside the paper's: a row a defence and level, a pair of columns an algorithm."""
+    """Return accuracy under the defences, ours and the paper's: a row per defence and level, two columns per algorithm."""
     names = {
         "none": "no defence",
         **{kind: title for kind, (title, *_) in DEFENCES.items()},

@@ -22,30 +22,51 @@ from notebooks.rlu.experiments_base import (
     ROUND,
     RULED,
     SCORES,
-    SEEN,
+    LABELS,
     attack_rows,
-    counted,
-    facts,
+    count_labels,
+    round_facts,
     local_updates,
-    rules,
-    scored,
-    server_data,
-    sets,
-    trained,
+    prepare_rules,
+    accuracies,
+    sample_server,
+    split_images,
+    trained_lenet,
 )
 from notebooks.rlu.experiments_choices import (
     CHOICES,
     REDUCED,
+    REDUCED_AUXILIARY,
     REDUCED_SCHEMES,
     TABLE4_CHOICES,
 )
-from notebooks.rlu.experiments_forms import COST, TABLE5, VARIANTS
+from notebooks.rlu.experiments_deep import (
+    RATES_CIFAR10,
+    RATES_CIFAR100,
+    REDUCED_CIFAR10,
+    REDUCED_CIFAR100,
+)
+from notebooks.rlu.experiments_forms import COST, TABLE5, TABLE5_CHOICES, VARIANTS
 from notebooks.rlu.experiments_images import FIG3, NORMAL, PARTITIONS
-from notebooks.rlu.experiments_one_step import ONE_STEP, REDUCED_ONE_STEP
+from notebooks.rlu.experiments_one_step import (
+    ONE_STEP,
+    ONE_STEP_LENET,
+    REDUCED_LENET,
+    REDUCED_ONE_STEP,
+    VGG16_ELU,
+)
 
-__all__ = ["CHOICES", "REDUCED", "REDUCED_SCHEMES", "TABLE4_CHOICES"]
-__all__ += ["COST", "FIG3", "NORMAL", "PARTITIONS", "TABLE5", "VARIANTS"]
-__all__ += ["ONE_STEP", "REDUCED_ONE_STEP"]
+__all__ = [
+    "CHOICES",
+    "REDUCED",
+    "REDUCED_AUXILIARY",
+    "REDUCED_SCHEMES",
+    "TABLE4_CHOICES",
+]
+__all__ += ["COST", "FIG3", "NORMAL", "PARTITIONS", "TABLE5", "TABLE5_CHOICES"]
+__all__ += ["ONE_STEP", "ONE_STEP_LENET", "REDUCED_LENET", "REDUCED_ONE_STEP"]
+__all__ += ["VARIANTS", "VGG16_ELU"]
+__all__ += ["RATES_CIFAR10", "RATES_CIFAR100", "REDUCED_CIFAR10", "REDUCED_CIFAR100"]
 
 EXTRA = {
     "sgdm": dict(momentum=0.9),
@@ -58,7 +79,7 @@ NAMES = ["fedavg", "sgdm", "nag", "scaffold", "fedprox", "feddyn", "feddc"]
 
 
 def noted_round(server, x, y):
-    """Run a round; the clients' updates, and each step's bias gradient from the logits, [client, step, n]."""
+    """Run a round; return the clients' updates, and each step's bias gradient from the logits, [client, step, n]."""
     logits = []
     handle = server.model.register_forward_hook(lambda *a: logits.append(a[2].detach()))
     updates = server.round(x, y)
@@ -68,7 +89,7 @@ def noted_round(server, x, y):
 
 
 def identity(ctx, seed, name, data):
-    """Largest error of Eq. 16 over three rounds of three clients, five steps each."""
+    """Compute the largest error of Eq. 16 over three rounds of three clients, with five steps each."""
     images, generator = ctx.images(data), torch.Generator().manual_seed(seed)
     worst, h = 0.0, torch.zeros(1)
     model = ctx.build("lenet", images.shape, 10, seed=seed).double()
@@ -111,7 +132,7 @@ CIFAR10 = dict(net="vgg16", data="cifar10", activation=["relu", "elu"], batch_si
 def untrained(
     ctx, seed, net, data, activation, batch_size, alpha, steps, clients, share=None
 ):
-    """One fresh network and its clients: what every rule finds."""
+    """Score every rule on the clients of one untrained network."""
     images = ctx.images(data)
     like = dict(seed=seed, activation=activation)
     model = ctx.build(net, images.shape, images.n_classes, **like)
@@ -125,7 +146,7 @@ TABLE2_CIFAR10 = Experiment(
     quick=grid(**LENET | dict(data="photos", activation="relu", clients=1, steps=1)),
     paper=grid(**CIFAR10, alpha=0.5, steps=[1, 10], clients=CLIENTS),
     trials=(1, 10),
-    fixed=dict(lr=LR, stage=0, share=0.87),  # leaves the server 100 of every class
+    fixed=dict(lr=LR, stage=0, share=0.87),  # leaves the server 100 images per class
     tables="table2",
     **RULED,
 )
@@ -165,10 +186,16 @@ ALL_OF_TABLE2 = TABLE2, TABLE2_CIFAR10, TABLE2_CIFAR100, ONE_STEP
 
 
 def learning_rates(ctx, seed, data, lr):
-    """iLRG, Algorithms 1 and 2 on an untrained network after ten steps at a learning rate."""
-    (pool, test), generator = sets(ctx, data), torch.Generator().manual_seed(seed)
+    """Score iLRG and Algorithms 1 and 2 on an untrained network after ten steps, by learning rate."""
+    (pool, test), generator = (
+        split_images(ctx, data),
+        torch.Generator().manual_seed(seed),
+    )
     model = ctx.build("lenet", pool.shape, pool.n_classes, seed=seed)
-    server, parts = server_data(test, AUX, seed), dirichlet(pool.y, CLIENTS, 0.5, seed)
+    server, parts = (
+        sample_server(test, AUX, seed),
+        dirichlet(pool.y, CLIENTS, 0.5, seed),
+    )
     first = rlu.prepare(model, server, trajectory="midpoint")
     second = rlu.prepare(model, server)
     for part in parts:
@@ -180,8 +207,8 @@ def learning_rates(ctx, seed, data, lr):
             "Algorithm 2": second.recover(update).counts,
         }
         for rule, n in answers.items():
-            iacc = scored(n, counted(pool.y[index], pool.n_classes))["iacc"]
-            yield {"rule": rule, "iacc": iacc, **facts(pool, parts, server)}
+            iacc = accuracies(n, count_labels(pool.y[index], pool.n_classes))["iacc"]
+            yield {"rule": rule, "iacc": iacc, **round_facts(pool, parts, server)}
 
 
 RATES = Experiment(
@@ -204,8 +231,8 @@ TARGETS = {
 
 
 def along_training(ctx, seed, data, stage):
-    """Every rule on every client of one network at one stage."""
-    model, train, held_out = trained(ctx, data, "relu", stage, seed)
+    """Score every rule on the clients of one network at one stage of training."""
+    model, train, held_out = trained_lenet(ctx, data, "relu", stage, seed)
     for row in attack_rows(ctx, model, data, 0.5, 10, 32, CLIENTS, seed):
         yield {"train": train, "held_out": held_out, **row}
 
@@ -222,13 +249,16 @@ FIG1 = Experiment(
 )
 
 
-HOW = ["average", "gaussian"]  # of the coefficients; RLU takes the second
+HOW = ["average", "gaussian"]  # estimators of the coefficients; RLU uses the second
 
 
 def own_images(ctx, seed, data, stage, steps, confidence):
-    """RLU with the server's images and the client's; the share of samples with an error below 0.01."""
-    (pool, test), model = sets(ctx, data), trained(ctx, data, "relu", stage, seed)[0]
-    server = server_data(test, AUX, seed)
+    """Score RLU with the server's images and with the client's; quiet: share of samples with an error below 0.01."""
+    (pool, test), model = (
+        split_images(ctx, data),
+        trained_lenet(ctx, data, "relu", stage, seed)[0],
+    )
+    server = sample_server(test, AUX, seed)
     generator = torch.Generator().manual_seed(seed)
     for part in dirichlet(pool.y, CLIENTS, 0.5, seed):
         index = local_batches(part, steps, 32, generator)
@@ -241,7 +271,7 @@ def own_images(ctx, seed, data, stage, steps, confidence):
         for name, images in auxiliary.items():
             counts = rlu.recover(update, model, images, **how)
             quiet = (right > 0.99).double().mean().item()
-            yield {"known": name, "quiet": quiet, **scored(counts, counted(y))}
+            yield {"known": name, "quiet": quiet, **accuracies(counts, count_labels(y))}
 
 
 OWN_IMAGES = Experiment(
@@ -253,7 +283,7 @@ OWN_IMAGES = Experiment(
     ),
     trials=(1, 3),
     by="known",
-    values=SCORES | dict(quiet=rate(*SEEN)),
+    values=SCORES | dict(quiet=rate(*LABELS)),
     fixed=dict(net="lenet", batch_size=32, alpha=0.5) | ROUND,
 )
 
@@ -272,8 +302,8 @@ TABLE3_VGG16 = Experiment(
 
 
 def heterogeneous(ctx, seed, data, stage, alpha):
-    """Every rule on every client of a partition."""
-    model, train, _ = trained(ctx, data, "relu", stage, seed)
+    """Score every rule on the clients of a partition."""
+    model, train, _ = trained_lenet(ctx, data, "relu", stage, seed)
     for row in attack_rows(ctx, model, data, alpha, 10, 64, CLIENTS, seed):
         yield {"train": train, **row}
 
@@ -290,18 +320,21 @@ TABLE3 = Experiment(
 
 
 def few_auxiliary(ctx, seed, data, stage, size):
-    """RLU alone, by the number of auxiliary images a class."""
+    """Score RLU by the number of auxiliary images per class."""
     (pool, test), (model, train, _) = (
-        sets(ctx, data),
-        trained(ctx, data, "relu", stage, seed),
+        split_images(ctx, data),
+        trained_lenet(ctx, data, "relu", stage, seed),
     )
-    server, parts = server_data(test, size, seed), dirichlet(pool.y, CLIENTS, 0.5, seed)
-    real = facts(pool, parts, server_data(test, 100, seed))
+    server, parts = (
+        sample_server(test, size, seed),
+        dirichlet(pool.y, CLIENTS, 0.5, seed),
+    )
+    real = round_facts(pool, parts, sample_server(test, 100, seed))
     real["most_aux"] = real.pop("aux")
     attack = rlu.prepare(model, server, trajectory="midpoint")
     for update, truth in local_updates(model, pool, 0.5, 10, 32, CLIENTS, seed):
         counts = attack.recover(update).counts
-        yield {"train": train, "iacc": scored(counts, truth)["iacc"], **real}
+        yield {"train": train, "iacc": accuracies(counts, truth)["iacc"], **real}
 
 
 FIG2 = Experiment(
@@ -319,7 +352,7 @@ FIG2 = Experiment(
 
 
 def scheme(*given):
-    """A scheme with its parameters."""
+    """Return a scheme with its parameters as settings."""
     return dict(zip(("name", "level", "momentum", "regularisation"), given))
 
 
@@ -334,30 +367,33 @@ OTHER = [
 
 
 def run_on(schemes, rounds, data):
-    """Some schemes as settings."""
+    """Return settings of some schemes."""
     return [dict(s, data=d, rounds=rounds) for d in data for s in schemes]
 
 
 def schemes(ctx, seed, data, name, level, momentum, regularisation, rounds):
-    """Every rule, and RLU that takes the scheme for FedAvg, in the last of some rounds."""
-    (pool, test), generator = sets(ctx, data), torch.Generator().manual_seed(seed)
+    """Score every rule, and RLU uninformed of the scheme, in the last of some rounds."""
+    (pool, test), generator = (
+        split_images(ctx, data),
+        torch.Generator().manual_seed(seed),
+    )
     model = ctx.build("lenet", pool.shape, pool.n_classes, seed=seed)
     server = Server(model, Scheme(name, LR, 10, momentum, regularisation), CLIENTS)
-    parts, aux = dirichlet(pool.y, CLIENTS, 0.5, seed), server_data(test, AUX, seed)
+    parts, aux = dirichlet(pool.y, CLIENTS, 0.5, seed), sample_server(test, AUX, seed)
     for _ in range(rounds):
         index = [local_batches(part, 10, 32, generator) for part in parts]
         sent = {k: v.clone() for k, v in model.state_dict().items()}
         updates = server.round([pool.x[i] for i in index], [pool.y[i] for i in index])
     model.load_state_dict(sent)  # the model that the last round's updates started from
-    read = rules(model, aux)
+    read = prepare_rules(model, aux)
     for k, (update, i) in enumerate(zip(updates, index)):
         history = server.history(k, head(model).bias)
         answers = read(update, scheme=server.scheme, history=history)
         answers["RLU, ρ = 1"] = read(update)["RLU"]
         for rule, n in answers.items():
-            iacc = scored(n, counted(pool.y[i], pool.n_classes))["iacc"]
+            iacc = accuracies(n, count_labels(pool.y[i], pool.n_classes))["iacc"]
             algorithm = "1" if rule.startswith("RLU") else ""
-            real = facts(pool, parts, aux)
+            real = round_facts(pool, parts, aux)
             yield {"rule": rule, "algorithm": algorithm, "iacc": iacc, **real}
 
 

@@ -8,6 +8,7 @@ import copy
 import torch
 
 from fedleak.data.partitions import dirichlet, local_batches
+from fedleak.attacks.labels import rlu
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import Scheme, Server
 from fedleak.models import head
@@ -18,12 +19,13 @@ from notebooks.rlu.experiments_base import (
     IACC,
     RULED,
     SCORES,
-    counted,
-    facts,
-    rules,
-    scored,
-    server_data,
-    sets,
+    count_labels,
+    local_updates,
+    round_facts,
+    prepare_rules,
+    accuracies,
+    sample_server,
+    split_images,
 )
 
 RATES = [0.003, 0.01, 0.03]
@@ -31,28 +33,43 @@ MILD = {"momentum": [0.1, 0.3, 0.5], "regularisation": [0.001, 0.01, 0.1, 1.0]}
 SETTINGS = dict(net="lenet", batch_size=32, alpha=0.5, stage=0, clients=CLIENTS)
 
 
-def one_round(ctx, pool, auxiliary, activation, scheme, seed, of=""):
-    """Every rule on every client of one round of an untrained LeNet; RLU of several steps by Algorithm 2."""
+def one_round(
+    ctx,
+    pool,
+    auxiliary,
+    activation,
+    scheme,
+    seed,
+    of="",
+    net="lenet",
+    batch_size=32,
+    alpha=0.5,
+):
+    """Every rule on every client of one round of an untrained network; RLU of several steps by Algorithm 2."""
     generator = torch.Generator().manual_seed(spawned(seed, f"batches{of}"))
-    weights = spawned(seed, "weights")
-    model = ctx.build("lenet", pool.shape, 10, seed=weights, activation=activation)
-    parts = dirichlet(pool.y, CLIENTS, 0.5, spawned(seed, f"partition{of}") % 2**31)
-    index = [local_batches(part, scheme.steps, 32, generator) for part in parts]
+    like, n = dict(seed=spawned(seed, "weights"), activation=activation), pool.n_classes
+    model = ctx.build(net, pool.shape, n, **like)
+    parts = dirichlet(pool.y, CLIENTS, alpha, spawned(seed, f"partition{of}") % 2**31)
+    index = [local_batches(part, scheme.steps, batch_size, generator) for part in parts]
     before, server = copy.deepcopy(model), Server(model, scheme, CLIENTS)
     updates = server.round([pool.x[i] for i in index], [pool.y[i] for i in index])
-    read, real = rules(before, auxiliary, "search"), facts(pool, parts, auxiliary)
+    read, real = (
+        prepare_rules(before, auxiliary, "search"),
+        round_facts(pool, parts, auxiliary),
+    )
     for k, (update, i) in enumerate(zip(updates, index)):
         history = server.history(k, head(before).bias)
-        for rule, n in read(update, scheme=scheme, history=history).items():
+        answers = read(update, scheme=scheme, history=history)
+        for rule, counts in answers.items():
             algorithm = 2 if rule == "RLU" and scheme.steps > 1 else None
             row = {"rule": rule, "algorithm": algorithm}
-            yield row | scored(n, counted(pool.y[i])) | real
+            yield row | accuracies(counts, count_labels(pool.y[i], n)) | real
 
 
 def by_rate(ctx, seed, data, activation, steps, lr):
-    """One round of FedAvg at a learning rate."""
-    pool, test = sets(ctx, data)
-    auxiliary = server_data(test, AUX, spawned(seed, "auxiliary") % 2**31)
+    """Score the rules after one round of FedAvg at a learning rate."""
+    pool, test = split_images(ctx, data)
+    auxiliary = sample_server(test, AUX, spawned(seed, "auxiliary") % 2**31)
     scheme = Scheme("fedavg", lr, steps)
     yield from one_round(ctx, pool, auxiliary, activation, scheme, seed)
 
@@ -70,7 +87,7 @@ CHOICES = Experiment(
 
 
 def schemes_of(**more):
-    """FedProx and SGDm at every plausible mild setting, and at the strong one."""
+    """Return settings of FedProx and SGDm: all plausible mild ones, and the strong one."""
     settings = []
     for name, setting, strong in (
         ("sgdm", "momentum", 0.9),
@@ -83,9 +100,9 @@ def schemes_of(**more):
 
 
 def by_scheme(ctx, seed, data, name, level, momentum, regularisation):
-    """One round of a scheme that is not plain SGD."""
-    pool, test = sets(ctx, data)
-    auxiliary = server_data(test, AUX, spawned(seed, "auxiliary") % 2**31)
+    """Score the rules after one round of a scheme other than plain SGD."""
+    pool, test = split_images(ctx, data)
+    auxiliary = sample_server(test, AUX, spawned(seed, "auxiliary") % 2**31)
     scheme = Scheme(name, 0.01, 10, momentum, regularisation)
     for row in one_round(ctx, pool, auxiliary, "relu", scheme, seed):
         yield {k: row[k] for k in ("rule", "iacc", *FACTS)}
@@ -109,14 +126,14 @@ LEVELS = {"whole": (None, AUX), "svhn": (520, 21)}
 
 
 def reduced(ctx, seed, data, name, momentum, regularisation, activation, steps, lr):
-    """One round with all images, and with as many as SVHN has here: 520, and 21 a class for the server."""
+    """Score the rules with all images, and with as many as SVHN has here: 520, and 21 per class for the server."""
     scheme = Scheme(name, lr, steps, momentum, regularisation)
-    pool, test = sets(ctx, data)
+    pool, test = split_images(ctx, data)
     for level, (count, per_class) in LEVELS.items():
         order = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
         chosen = torch.randperm(len(pool), generator=order)[:count]
         part = pool.take(chosen) if count else pool
-        auxiliary = server_data(test, per_class, spawned(seed, level) % 2**31)
+        auxiliary = sample_server(test, per_class, spawned(seed, level) % 2**31)
         how = activation, scheme, seed, level
         for row in one_round(ctx, part, auxiliary, *how):
             yield {"level": level, **{k: row[k] for k in ("rule", "cacc", "iacc")}}
@@ -138,4 +155,35 @@ REDUCED_SCHEMES = Experiment(
     quick=[NAMED[0] | dict(data="mnist5k")],
     paper=NAMED,
     **LIKE,
+)
+
+
+def reduced_auxiliary(ctx, seed, data, activation):
+    """RLU by the number of auxiliary images per class, with all images, and with as many as SVHN has here."""
+    pool, test = split_images(ctx, data)
+    like = dict(seed=spawned(seed, "weights"), activation=activation)
+    model = ctx.build("lenet", pool.shape, pool.n_classes, **like)
+    for level, (count, per_class) in LEVELS.items():
+        order = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
+        part = pool.take(torch.randperm(len(pool), generator=order)[:count])
+        drawn = spawned(seed, level) % 2**31
+        sent = list(local_updates(model, part, 0.5, 10, 32, CLIENTS, drawn))
+        for size in AUXILIARY:
+            server = sample_server(test, min(size, per_class), drawn)
+            attack = rlu.prepare(model, server, trajectory="midpoint")
+            for update, truth in sent:
+                iacc = accuracies(attack.recover(update).counts, truth)["iacc"]
+                yield {"level": level, "size": size, "iacc": iacc}
+
+
+AUXILIARY = [5, 10, 50, 100]
+REDUCED_AUXILIARY = Experiment(
+    "reduced_auxiliary",
+    reduced_auxiliary,
+    quick=grid(data="mnist5k", activation="relu"),
+    paper=grid(data=["mnist", "cifar10-jpeg"], activation=["relu", "tanh", "elu"]),
+    trials=(1, 8),
+    by=("level", "size"),
+    values=IACC,
+    fixed=SETTINGS | dict(lr=0.01, steps=10),
 )

@@ -1,5 +1,6 @@
-"""RLU: its forms beside each other, what each rule can do, and the cost."""
+"""RLU: comparison of its variants, capabilities of all rules, and the cost."""
 
+import dataclasses
 import time
 
 import torch
@@ -27,24 +28,26 @@ from notebooks.rlu.experiments_base import (
     CLIENTS,
     IACC,
     LR,
-    SEEN,
-    counted,
+    LABELS,
+    count_labels,
     local_updates,
     one_step,
-    scored,
-    server_data,
-    sets,
-    trained,
+    accuracies,
+    sample_server,
+    split_images,
+    trained_lenet,
 )
 
 
 def released(update, model, server):
-    """The released code's rule, without its learning-rate slip."""
+    """Apply the released code's rule, without its learning-rate error."""
     ends = [model] if update.steps == 1 else [model, update.model(model)]
     means = []
     for m in ends:
         logits = confidence.logits_of(head_pass(m, server.x), m)
-        means.append(confidence.by_class(logits, server.y, server.n_classes).mean(0))
+        means.append(
+            confidence.mean_by_class(logits, server.y, server.n_classes).mean(0)
+        )
     p = torch.stack(means).softmax(1).mean(0)
     positive = (p - update.gradient(head(model).bias).double()).clamp(min=0)
     real = update.samples * positive / positive.sum()
@@ -52,7 +55,7 @@ def released(update, model, server):
 
 
 def search_as_printed(update, model, server):
-    """Algorithm 2 with the mean of ratios of Eq. 14."""
+    """Apply Algorithm 2 with the mean of ratios of Eq. 14."""
     observed = rlu.observe(update, model, None, None)
     ends = (model, update.model(model))
     before, after = (confidence.logits_of(head_pass(m, server.x), m) for m in ends)
@@ -66,7 +69,7 @@ def search_as_printed(update, model, server):
 
 
 COLUMNS = ("setting", "data", "activation", "stage", "alpha", "steps")
-SETTINGS = [  # the first four are those that the extension was developed on
+SETTINGS = [  # the extension was developed on the first four
     dict(zip(COLUMNS, values))
     for values in (
         ("developed on: .60, m = 1", "mnist", "relu", 0.6, 0.5, 1),
@@ -86,10 +89,10 @@ FEW = ("developed on: .60, m = 1", "tanh", "untrained")
 
 
 def variants(ctx, seed, setting, data, activation, stage, alpha, steps, clients):
-    """Every form of RLU on the same updates; gain: beside Algorithm 1 on the same update."""
-    pool, test = sets(ctx, data)
-    model, train, held_out = trained(ctx, data, activation, stage, seed)
-    server = server_data(test, AUX, seed)
+    """Score every variant of RLU on the same updates; gain: over Algorithm 1 on the same update."""
+    pool, test = split_images(ctx, data)
+    model, train, held_out = trained_lenet(ctx, data, activation, stage, seed)
+    server = sample_server(test, AUX, seed)
     half = dict(trajectory="midpoint")
     for update, truth in local_updates(model, pool, alpha, steps, 32, clients, seed):
         inputs = (update, model, server)
@@ -100,7 +103,7 @@ def variants(ctx, seed, setting, data, activation, stage, alpha, steps, clients)
             answers["Alg. 2, Eq. 14 as printed"] = search_as_printed(*inputs)
         answers["released code"] = released(update, model, server)
         answers["whole head"] = whole_head.recover(update, model, server, seed=seed)
-        iacc = {form: scored(n, truth)["iacc"] for form, n in answers.items()}
+        iacc = {form: accuracies(n, truth)["iacc"] for form, n in answers.items()}
         for form, value in iacc.items():
             row = {"form": form, "iacc": value, "gain": value - iacc["RLU"]}
             yield row | {"train": train, "held_out": held_out}
@@ -116,7 +119,7 @@ VARIANTS = Experiment(
     trials=(1, 5),
     by="form",
     values=IACC
-    | dict(gain=difference(*SEEN, form="RLU"), train=ACCURACY, held_out=ACCURACY),
+    | dict(gain=difference(*LABELS, form="RLU"), train=ACCURACY, held_out=ACCURACY),
     fixed=dict(net="lenet", batch_size=32, lr=LR, aux=AUX),
 )
 
@@ -133,7 +136,7 @@ RUN = {
 
 
 def drawn_labels(size, steps, generator):
-    """Labels [steps, size]: eight different ones, one, or a mix of six classes, the same in every step."""
+    """Draw labels [steps, size]: eight different ones, one, or a mix of six classes, the same in every step."""
     if size == 8:
         return torch.rand(steps, 10, generator=generator).argsort(1)[:, :8]
     most = 10 if size == 1 else 6
@@ -141,7 +144,7 @@ def drawn_labels(size, steps, generator):
 
 
 def images_of(pool, labels, generator):
-    """The index of a random image for each label."""
+    """Draw the index of a random image for each label."""
     flat = [pool.of_class(int(c)) for c in labels.flatten()]
     chosen = [
         candidates[torch.randint(len(candidates), (1,), generator=generator)]
@@ -150,16 +153,16 @@ def images_of(pool, labels, generator):
     return torch.cat(chosen).view(labels.shape)
 
 
-def capabilities(ctx, seed, rule, data):
-    """iAcc of one rule in the five settings, ten updates each."""
+def capabilities(ctx, seed, rule, data, stage=0.86):
+    """Score one rule in five settings, on ten updates each."""
     (pool, test), batch_size = (
-        sets(ctx, data),
+        split_images(ctx, data),
         {"iDLG": 1, "GI": 8, "RLG": 8}.get(rule, 32),
     )
-    generator, aux = torch.Generator().manual_seed(seed), server_data(test, AUX, seed)
+    generator, aux = torch.Generator().manual_seed(seed), sample_server(test, AUX, seed)
     build = dict(net="lenet", shape=pool.shape, n_classes=10, seed=seed)
     fresh, tanh = (ctx.build(**build, activation=a) for a in ("relu", "tanh"))
-    late = trained(ctx, data, "relu", 0.86, seed)[0]
+    late = trained_lenet(ctx, data, "relu", stage, seed)[0]
     for column, model, size, steps in (
         ("batch", fresh, 8, 1),
         ("repeats", fresh, 32, 1),
@@ -171,10 +174,10 @@ def capabilities(ctx, seed, rule, data):
             labels = drawn_labels(size, steps, generator)
             index = images_of(pool, labels, generator)
             update = fedavg(model, pool.x[index], pool.y[index], LR, share="delta")
-            truth = counted(pool.y[index])
+            truth = count_labels(pool.y[index])
             try:
-                iacc = scored(RUN[rule](update, model, aux), truth)["iacc"]
-            except ValueError:  # not made for such an update
+                iacc = accuracies(RUN[rule](update, model, aux), truth)["iacc"]
+            except ValueError:  # the rule rejects such an update
                 iacc = 0.0
             yield {"column": column, "iacc": iacc}
 
@@ -189,9 +192,22 @@ TABLE5 = Experiment(
     values=dict(iacc=rate(10)),
 )
 
+LATEST = {"svhn": 0.7, "cifar10": 0.5}  # of Fig. 1: their last training accuracies
+TABLE5_CHOICES = dataclasses.replace(
+    TABLE5,
+    name="table5_choices",
+    quick=grid(rule="RLU", data="photos", stage=0.6),
+    paper=[
+        setting
+        for data, stage in LATEST.items()
+        for setting in grid(rule=list(RUN), data=data, stage=stage)
+    ],
+    tables="table5",
+)
+
 
 def cost(ctx, seed, n_classes, steps):
-    """Seconds of the search and its two solutions, given the logits of ten auxiliary images a class."""
+    """Measure the seconds of the search and its two solutions, given the logits of ten auxiliary images per class."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(n_classes).repeat(10)
     before = torch.randn(len(labels), n_classes, generator=generator).double()

@@ -1,4 +1,4 @@
-"""RLU: images reconstructed with its labels, its assumption on logits, the clients' partitions."""
+"""RLU: reconstruction of images with its labels, its assumption on logits, and the clients' partitions."""
 
 import dataclasses
 
@@ -21,11 +21,11 @@ from notebooks.rlu.experiments_base import (
     ALPHAS,
     CLIENTS,
     accuracy,
-    counted,
-    scored,
-    server_data,
-    sets,
-    trained,
+    count_labels,
+    accuracies,
+    sample_server,
+    split_images,
+    trained_lenet,
 )
 
 WAYS = ("true labels", "RLU's labels", "optimised labels")
@@ -33,33 +33,35 @@ JOINT = dataclasses.replace(invg.INVG, name="InvG with optimised labels", labels
 
 
 def middle(images, size):
-    """The same images, cut to their central size x size pixels."""
+    """Crop images to their central size x size pixels."""
     top, left = ((side - size) // 2 for side in images.shape[1:])
     x = images.x[:, :, top : top + size, left : left + size]
     return dataclasses.replace(images, x=x)
 
 
 def inverted(ctx, seed, **batch):
-    """What `in_every_way` returns, computed once."""
+    """Return the cached result of `in_every_way`."""
     key = ("inverted", seed, *sorted(batch.items()))
     return ctx.once(key, lambda: in_every_way(ctx, seed, **batch))
 
 
 def in_every_way(ctx, seed, net, data, side, batch_size, iterations):
-    """One gradient inverted in every way: the images, and {way: (reconstruction paired with them, label counts, distance)}."""
-    images, test = (middle(part, side) for part in sets(ctx, data))
+    """Invert one gradient in every way; return images, and {way: (paired reconstruction, label counts, distance)}."""
+    images, test = (middle(part, side) for part in split_images(ctx, data))
     generator = torch.Generator().manual_seed(seed)
     index = torch.randperm(len(images), generator=generator)[:batch_size]
     x, y = images.x[index], images.y[index]
     model = ctx.build(net, images.shape, images.n_classes, seed=seed).eval()
-    update, server, runs = fedsgd(model, x, y), server_data(test, 20, seed), {}
+    update, server, runs = fedsgd(model, x, y), sample_server(test, 20, seed), {}
     named = {
-        WAYS[0]: counted(y, images.n_classes),
+        WAYS[0]: count_labels(y, images.n_classes),
         WAYS[1]: rlu.recover(update, model, server, trajectory="midpoint"),
     }
     often = dict(iterations=iterations, seed=seed)
     for way, label_counts in named.items():
-        same = [w for w in runs if torch.equal(named[w], label_counts)]  # an equal run
+        same = [
+            w for w in runs if torch.equal(named[w], label_counts)
+        ]  # the way of an equal run
         labels = torch.arange(len(label_counts)).repeat_interleave(label_counts.cpu())[
             None
         ]
@@ -68,7 +70,9 @@ def in_every_way(ctx, seed, net, data, side, batch_size, iterations):
         else:
             runs[way] = invg.invert_many([update], model, labels.to(y), **often)
     runs[WAYS[2]] = invert([View([update], model)], JOINT, **often)
-    named[WAYS[2]] = counted(runs[WAYS[2]].label_logits[0].argmax(1), images.n_classes)
+    named[WAYS[2]] = count_labels(
+        runs[WAYS[2]].label_logits[0].argmax(1), images.n_classes
+    )
     paired = {way: metrics.paired(run.images[0], x) for way, run in runs.items()}
     return x, {way: (paired[way], named[way], runs[way].values.item()) for way in WAYS}
 
@@ -78,7 +82,7 @@ MEASURED |= dict(iacc=rate("batch_size"), distance=NUMBER)
 
 
 def label_knowledge(ctx, seed, **batch):
-    """PSNR, LPIPS and labels of each way; gain: beside optimised labels on the same batch."""
+    """Score PSNR, LPIPS and labels of each way; gain: over optimised labels on the same batch."""
     x, ways = inverted(ctx, seed, **batch)
     truth, score = ways[WAYS[0]][1], {}
     for way, (images, named, distance) in ways.items():
@@ -86,7 +90,7 @@ def label_knowledge(ctx, seed, **batch):
         score[way] = {
             "psnr": metrics.psnr(images, x).mean().item(),
             "lpips": np.nan if perceived is None else perceived.mean().item(),
-            "iacc": scored(named, truth)["iacc"],
+            "iacc": accuracies(named, truth)["iacc"],
             "distance": distance,
         }
     for way, row in score.items():
@@ -110,11 +114,11 @@ FIG3 = Experiment(
 
 
 def class_logits(ctx, net, data, stage, s):
-    """The logits of up to 100 images of every class on one network, a group a class, and the network's accuracy."""
-    images = sets(ctx, data)[0]
-    sample = server_data(images, 100, s)
+    """Return the logits of up to 100 images per class on one network, by class, and the network's accuracy."""
+    images = split_images(ctx, data)[0]
+    sample = sample_server(images, 100, s)
     if net == "lenet":
-        model, train, _ = trained(ctx, data, "relu", stage, s)
+        model, train, _ = trained_lenet(ctx, data, "relu", stage, s)
     else:
         model = ctx.build(net, images.shape, images.n_classes, seed=s)
         train = accuracy(model, sample)
@@ -123,7 +127,7 @@ def class_logits(ctx, net, data, stage, s):
 
 
 def normality(ctx, seed, net, data, stage):
-    """Passes of Shapiro and Wilk's test, distance from the fitted normal, and the means' signs."""
+    """Measure passes of Shapiro and Wilk's test, distance from the fitted normal, and signs of the means."""
     groups, train = class_logits(ctx, net, data, stage, seed)
     pairs = [g[:, j] for g in groups for j in range(len(groups))]
     passed = np.mean([stats.shapiro(v).pvalue > 0.05 for v in pairs])
@@ -140,7 +144,7 @@ def normality(ctx, seed, net, data, stage):
         "largest_mean": largest,
         "signs": signs,
         "each": len(groups[0]),
-        "images": len(sets(ctx, data)[0]),
+        "images": len(split_images(ctx, data)[0]),
     }
 
 
@@ -171,7 +175,7 @@ NORMAL = Experiment(
 
 
 def main_classes(ctx, seed, data, alpha):
-    """Classes that hold 90 % of a client's images, mean over the clients."""
+    """Count the classes with 90 % of a client's images, mean over the clients."""
     labels, most = ctx.images(data).y, []
     for part in dirichlet(labels, CLIENTS, alpha, seed):
         sizes = labels[part].bincount().double().sort(descending=True).values

@@ -1,7 +1,7 @@
 """RLU: one step of ten clients on deep networks, and the effect of fewer images.
 
-After one step the four rules use no more of the update than the head's gradients, and no more of the model than the
-head and what goes into it (`eq-rlu-system`): every image is run through the network once, and never back.
+After one step the four rules use only the head's gradients of the update, and only the head and its inputs of the model
+(`eq-rlu-system`): each image needs one forward pass and no backward pass.
 """
 
 import dataclasses
@@ -15,17 +15,18 @@ from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
 from fedleak_book.experiments.kinds import rate
 from fedleak.models import batch_dependent, head, head_pass
+from notebooks.rlu.experiments_choices import CHOICES, REDUCED
 from notebooks.rlu.experiments_base import (
     AUX,
     CLIENTS,
     IACC,
     RULED,
-    counted,
-    facts,
-    rules,
-    scored,
-    server_data,
-    sets,
+    count_labels,
+    round_facts,
+    prepare_rules,
+    accuracies,
+    sample_server,
+    split_images,
 )
 
 NETS = {
@@ -38,7 +39,7 @@ SETTINGS = dict(batch_size=256, alpha=0.1, steps=1, lr=0.01, stage=0, clients=CL
 
 
 def one_step(ctx, pool, auxiliary, net, activation, batch_size, alpha, seed, of=""):
-    """Every rule on every client of one round of an untrained network; LLG+ not where a batch has its own norm."""
+    """Score every rule on the clients of an untrained network; LLG+ only without batch statistics."""
     generator = torch.Generator().manual_seed(spawned(seed, f"batches{of}"))
     like = dict(seed=spawned(seed, "weights"), activation=activation)
     model = ctx.build(net, pool.shape, pool.n_classes, **like)
@@ -46,22 +47,22 @@ def one_step(ctx, pool, auxiliary, net, activation, batch_size, alpha, seed, of=
     head_inputs = dataclasses.replace(
         auxiliary, x=head_pass(model, auxiliary.x, 256).inputs
     )
-    read = rules(layer, head_inputs)
+    read = prepare_rules(layer, head_inputs)
     parts = dirichlet(pool.y, CLIENTS, alpha, spawned(seed, f"partition{of}") % 2**31)
-    real = facts(pool, parts, auxiliary)
+    real = round_facts(pool, parts, auxiliary)
     for part in parts:
         index = local_batches(part, 1, batch_size, generator)[0]
         update = fedsgd(layer, head_pass(model, pool.x[index]).inputs, pool.y[index])
-        truth = counted(pool.y[index], pool.n_classes)
+        truth = count_labels(pool.y[index], pool.n_classes)
         for rule, n in read(update).items():
             if probed or rule != "LLG+":
-                yield {"rule": rule, "algorithm": None} | scored(n, truth) | real
+                yield {"rule": rule, "algorithm": None} | accuracies(n, truth) | real
 
 
-def tens(ctx, seed, net, data, activation, batch_size, alpha):
-    """Ten clients with all images that there are."""
-    pool, test = sets(ctx, data)
-    auxiliary = server_data(test, AUX, spawned(seed, "auxiliary") % 2**31)
+def tens(ctx, seed, net, data, activation, batch_size, alpha, share=None):
+    """Score the rules on ten clients with all available images, or with a share of them, the server with the rest."""
+    pool, test = split_images(ctx, data, share)
+    auxiliary = sample_server(test, AUX, spawned(seed, "auxiliary") % 2**31)
     yield from one_step(ctx, pool, auxiliary, net, activation, batch_size, alpha, seed)
 
 
@@ -82,19 +83,21 @@ PARTS = {"vgg16": ("cifar100", 1117, 4), "resnet50-imagenet": ("tiny", 16000, 25
 
 
 def padded(images):
-    """Images of at least 32 x 32 pixels, which the networks need, with black around MNIST's."""
+    """Pad images with black to at least 32 x 32 pixels, which the networks need."""
     edge = max(0, 32 - images.shape[-1]) // 2
     return dataclasses.replace(images, x=nn.functional.pad(images.x, [edge] * 4))
 
 
 def reduced_one_step(ctx, seed, net, data, activation, batch_size, alpha):
-    """With all images, divided into a hundred classes, and with as many as CIFAR-100 or Tiny-ImageNet has here."""
-    whole, test = (split_classes(padded(images), 100) for images in sets(ctx, data))
+    """Score the rules with all images in a hundred classes, and with as many as CIFAR-100 or Tiny-ImageNet has here."""
+    whole, test = (
+        split_classes(padded(images), 100) for images in split_images(ctx, data)
+    )
     name, count, per_class = PARTS.get(net, ("part", 2000, 10))
     for level, images, size in (("whole", None, AUX), (name, count, per_class)):
         order = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
         pool = subset(whole, images, order)
-        auxiliary = server_data(test, size, spawned(seed, level) % 2**31)
+        auxiliary = sample_server(test, size, spawned(seed, level) % 2**31)
         how = net, activation, batch_size, alpha, seed, level
         for row in one_step(ctx, pool, auxiliary, *how):
             yield {"level": level, **{k: row[k] for k in ("rule", "cacc", "iacc")}}
@@ -112,4 +115,30 @@ REDUCED_ONE_STEP = Experiment(
     by=("level", "rule"),
     values=SCORES,
     fixed=SETTINGS | dict(classes=100),
+)
+
+
+# The cells of Table 2 that ten trials left open.
+VGG16_ELU = Experiment(
+    "one_step_elu",
+    tens,
+    quick=grid(net="resnet20-1", data="photos", activation="elu", batch_size=64),
+    paper=grid(net="vgg16", data="cifar10", activation="elu", batch_size=64),
+    trials=(1, 40),
+    fixed=SETTINGS | dict(alpha=0.5, share=0.87),
+    tables="table2",
+    **RULED,
+)
+ONE_STEP_LENET = dataclasses.replace(
+    CHOICES,
+    name="one_step_lenet",
+    quick=grid(data="mnist5k", activation="relu", steps=1, lr=0.01),
+    paper=grid(data="svhn", activation=["relu", "tanh"], steps=1, lr=0.01),
+    trials=(1, 40),
+)
+REDUCED_LENET = dataclasses.replace(
+    REDUCED,
+    name="reduced_one_step_lenet",
+    paper=[setting for setting in REDUCED.paper if setting["steps"] == 1],
+    trials=(1, 40),
 )

@@ -1,4 +1,4 @@
-"""RLU: rows to figures and small tables. A figure takes cells, one row a cell, unless it says otherwise."""
+"""RLU: figures and small tables of rows. A figure takes cells, one row per cell, unless its docstring differs."""
 
 import numpy as np
 import pandas as pd
@@ -11,20 +11,20 @@ from fedleak import metrics
 from fedleak.data.partitions import dirichlet
 from notebooks import plots
 from notebooks.rlu.experiments import CLIENTS
-from notebooks.rlu.experiments_base import counted
+from notebooks.rlu.experiments_base import count_labels
 from notebooks.rlu.experiments_images import WAYS
 from notebooks.rlu.tables import RULES, SETTING, joined, named
 
 
 def by_rule(cells):
-    """The cells in the order of the rules, which decides their colours."""
+    """Sort cells in the order of the rules, which determines their colours."""
     return cells.sort_values(
         "rule", key=lambda rules: rules.map(RULES.index), kind="stable"
     )
 
 
 def dots(cells, hue, names, xlabel, value="iacc", panel=None):
-    """A row a setting (column ``row``), a point with its 95 % interval a name of `hue`; a panel a value of `panel`."""
+    """Draw a row per setting (column ``row``), a point with its 95 % interval per `hue`, and a panel per `panel`."""
     parts = {"": cells} if panel is None else dict(list(cells.groupby(panel)))
     rows = {title: list(dict.fromkeys(part["row"])) for title, part in parts.items()}
     shared = len(rows) > 1 and set.intersection(*map(set, rows.values()))
@@ -59,7 +59,7 @@ def dots(cells, hue, names, xlabel, value="iacc", panel=None):
 
 
 def table2(*cells):
-    """Table 2: every rule's iAcc on fresh networks, after one local step and after ten; from several experiments."""
+    """Draw Table 2: iAcc of every rule on untrained networks, after one local step and ten, from several experiments."""
     table = named(joined(*cells)).sort_values(["net", "data", "steps"], kind="stable")
     rows = [
         f"{net}, {data}, {a}"
@@ -72,7 +72,7 @@ def table2(*cells):
 
 
 def fig1(cells):
-    """Fig. 1: every rule's iAcc by the training accuracy of the network that the clients start from."""
+    """Draw Fig. 1: iAcc of every rule by the training accuracy of the clients' initial network."""
     labels = dict(xlabel="training accuracy", ylabel="iAcc")
     rows = by_rule(named(cells))
     order = rows["data"].map(["MNIST", "SVHN", "CIFAR-10"].index)
@@ -90,7 +90,7 @@ def fig1(cells):
 
 
 def own_images(cells):
-    """RLU with the server's images and with the client's own, by accuracy; a panel a number of steps."""
+    """Draw iAcc of RLU with the server's and the client's images by accuracy, with a panel per number of steps."""
     sources = {"server's": "server's", "own": "client's own"}
     how = {"gaussian": "Gaussian (RLU)", "average": "averaged"}
     lines = cells["known"].map(sources) + ", " + cells["confidence"].map(how)
@@ -103,7 +103,7 @@ def own_images(cells):
 
 
 def table3(fresh, trained):
-    """Table 3: every rule's iAcc by α; a panel a network."""
+    """Draw Table 3: iAcc of every rule by α, with a panel per network."""
     titles = [
         f"LeNet, {'trained to 0.4' if stage else 'untrained'}"
         for stage in trained["stage"]
@@ -121,7 +121,7 @@ def table3(fresh, trained):
 
 
 def fig2(cells):
-    """Fig. 2: RLU by the number of auxiliary images per class."""
+    """Draw Fig. 2: iAcc of RLU by the number of auxiliary images per class."""
     state = cells["stage"].map(
         lambda stage: (
             "trained to 0.4 (CIFAR-10), 0.5 (SVHN), 0.6 (MNIST)"
@@ -142,7 +142,7 @@ def fig2(cells):
 
 
 def table4(cells):
-    """Table 4: the strong settings of the first round, and all seven algorithms in the third."""
+    """Draw Table 4: the strong settings in the first round, and all seven algorithms in the third."""
     chosen = named(cells[(cells["rounds"] == 3) | (cells["level"] == "strong")])
     rows = [
         f"{data}, {name}" if rounds == 1 else name
@@ -157,7 +157,7 @@ def table4(cells):
 
 
 def forms(cells):
-    """Variants of RLU: the paired gain over Algorithm 1, by setting."""
+    """Draw the paired gain of RLU's variants over Algorithm 1, by setting."""
     rows = cells.assign(row=cells["setting"].map(SETTING))
     figure = dots(
         rows,
@@ -171,7 +171,7 @@ def forms(cells):
 
 
 def fig3(x, ways):
-    """Fig. 3: an image of a batch, its inversions, and plain grey, from one call of `inverted`."""
+    """Draw Fig. 3: an image of a batch, its inversions, and plain grey, from one call of `inverted`."""
     figure = Figure(figsize=(7.4, 2.0), layout="constrained")
     pictures = {"original": x[0], **{way: ways[way][0][0] for way in WAYS}}
     pictures["plain grey"] = torch.full_like(x[0], 0.5)
@@ -185,7 +185,7 @@ def fig3(x, ways):
 
 
 def fig4(networks, digit=8):
-    """Figs. 4–9: a class's own logit with the fitted normal, from calls of `class_logits`."""
+    """Draw Figs. 4–9: the true class's logit with the fitted normal, from calls of `class_logits`."""
     figure = Figure(figsize=(7.4, 2.3), layout="constrained")
     for axes, (groups, train) in zip(figure.subplots(1, len(networks)), networks):
         v = groups[digit][:, digit]
@@ -207,13 +207,13 @@ def fig4(networks, digit=8):
 
 
 def fig10(images, seed):
-    """Figs. 10 and 11: images of each class that each of ten clients holds, for three α."""
+    """Draw Figs. 10 and 11: number of images per class and client, for three α."""
     figure = Figure(figsize=(7.8, 2.5), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True)
     for axes, alpha in zip(panels, (0.1, 0.5, 5.0)):
         parts = dirichlet(images.y, CLIENTS, alpha, seed)
         counts = np.array(
-            [counted(images.y[i], images.n_classes).cpu().numpy() for i in parts]
+            [count_labels(images.y[i], images.n_classes).cpu().numpy() for i in parts]
         )
         drawn = axes.imshow(counts.T, cmap="Blues", aspect="auto")
         axes.set(title=f"α = {alpha:g}", xlabel="client", xticks=range(len(parts)))

@@ -1,4 +1,4 @@
-"""RLU: cells as small tables, and how networks, data sets and algorithms are called."""
+"""RLU: small tables of cells, and names of networks, data sets and algorithms."""
 
 import pandas as pd
 
@@ -51,7 +51,7 @@ KEYS = [
 
 
 def wide(cells, columns="rule", value="iacc", **settings):
-    """Cells as a table: a column a rule, or another name; a line a setting, named by what differs among them."""
+    """Pivot cells: a column per rule (or other key), and a row per setting, named by the keys that differ."""
     for name, wanted in settings.items():
         cells = cells[cells[name] == wanted]
     keys = [c for c in KEYS if c in cells and c != columns]
@@ -60,13 +60,13 @@ def wide(cells, columns="rule", value="iacc", **settings):
 
 
 def ahead(cells):
-    """Say whether RLU's mean is at least that of each rival in every cell."""
+    """Return whether RLU's mean is at least that of each rival in every cell."""
     table = wide(cells)
     return (table["RLU"] >= table[RULES[1:]].max(axis=1)).all()
 
 
 def fall(rows, **settings):
-    """What each rule loses from α = 5 to 0.05."""
+    """Return each rule's loss of iAcc from α = 5 to 0.05."""
     for name, wanted in settings.items():
         rows = rows[rows[name] == wanted]
     table = rows.pivot(index="rule", columns="alpha", values="iacc").astype(float)
@@ -74,7 +74,7 @@ def fall(rows, **settings):
 
 
 def named(cells):
-    """The cells with names in words, for data sets, networks, activations and algorithms."""
+    """Replace keys of data sets, networks, activations and algorithms by their names."""
     return cells.assign(
         **{c: cells[c].map(names) for c, names in NAMED.items() if c in cells}
     )
@@ -91,7 +91,7 @@ COLUMNS = {
 
 
 def table5(cells):
-    """Table 5: a mark and the iAcc of each rule in each column, with the paper's mark."""
+    """Return Table 5: our iAcc and mark of each rule in each column, with the paper's mark."""
     wide = cells.pivot(index="rule", columns="column", values="iacc")
     table = pd.DataFrame({"rule": list(PRINTED)})
     for i, column in enumerate(FIVE):
@@ -107,7 +107,7 @@ def table5(cells):
 
 
 def joined(*cells):
-    """Cells of several experiments; where two have a cell, that of the later one."""
+    """Join cells of several experiments; a later experiment's cell replaces an earlier one's."""
     rows = pd.concat(cells, ignore_index=True)
     cell = ["steps", "net", "data", "activation", "rule"]
     return rows[~rows.duplicated(cell, keep="last")]

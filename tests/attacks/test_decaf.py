@@ -36,7 +36,7 @@ def test_the_base_of_a_class_by_hand():
     with torch.no_grad():
         model[1].weight.zero_(), model[1].bias.zero_()
     aux = pool(torch.tensor([[0.25, 0.5], [0.75, 1.0]]), torch.tensor([0, 1]), 2)
-    assert decaf.bases(model, aux)[0].tolist() == [[-0.125, -0.25], [0.125, 0.25]]
+    assert decaf.class_gradients(model, aux)[0].tolist() == [[-0.125, -0.25], [0.125, 0.25]]
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)

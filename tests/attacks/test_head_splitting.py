@@ -60,8 +60,8 @@ def test_every_sample_is_found_with_its_input_two_of_one_class_too(count):
 def test_the_equations_have_one_solution_up_to_half_the_classes():
     def strange(count):
         weight, inputs, _, gradient = samples(count)
-        space = head_splitting.space(count * gradient, count)
-        solutions, _ = head_splitting.search(space, weight, torch.Generator().manual_seed(0))
+        space = head_splitting.find_space(count * gradient, count)
+        solutions, _ = head_splitting.search_samples(space, weight, torch.Generator().manual_seed(0))
         return int((torch.cdist(solutions, inputs).amin(1) > 1e-3 * inputs.norm(dim=1).mean()).sum())
 
     assert strange(6) == 0
@@ -125,25 +125,25 @@ def test_counts_nearest_to_a_solution_are_searched_further(monkeypatch):
         number = len(searched)
         return start, (0.0 if right and number > 60 else 1.0 if right else 2.0 + len(set(self.labels)))
 
-    monkeypatch.setattr(joint.Equations, "solve", solve)
-    tried = list(joint.candidates((4 * gradient).numpy(), 4))
-    recovered = joint.labels_of((4 * gradient).numpy(), weight.numpy(), 4, 1e-9, 1e-9, [inputs.numpy()] * N)
+    monkeypatch.setattr(joint.SampleEquations, "solve", solve)
+    tried = list(joint.iterate_label_vectors((4 * gradient).numpy(), 4))
+    recovered = joint.recover_labels((4 * gradient).numpy(), weight.numpy(), 4, 1e-9, 1e-9, [inputs.numpy()] * N)
     assert sorted(recovered) == sorted(labels.tolist())
-    assert len(set(searched[joint.SEARCHES * len(tried) :])) <= joint.LEADING
+    assert len(set(searched[joint.SEARCHES_OF_ALL * len(tried) :])) <= joint.N_LEADING
 
 
 def test_the_derivative_of_all_samples_equations_is_that_of_differences():
     weight, inputs, labels, gradient = samples(7)
-    equations = joint.Equations(weight.numpy(), labels.numpy(), 7 * gradient.numpy())
-    at = equations.parts(inputs.numpy())
+    equations = joint.SampleEquations(weight.numpy(), labels.numpy(), 7 * gradient.numpy())
+    at = equations.project_inputs(inputs.numpy())
     assert abs(equations.residual(at)).max() < 1e-12
-    assert abs(equations.inputs(at) - inputs.numpy()).max() < 1e-12
+    assert abs(equations.inputs_of(at) - inputs.numpy()).max() < 1e-12
     assert check_grad(lambda v: equations.residual(v).sum(), lambda v: equations.jacobian(v).sum(0), at + 0.1) < 1e-4
 
 
 def test_labels_that_signs_name_are_shared_out_in_every_way():
     total = np.array([[1.0, -1], [2, 3], [-1, 5], [-2, 2]])
-    tried = [list(labels) for labels in joint.candidates(total, 4)]
+    tried = [list(labels) for labels in joint.iterate_label_vectors(total, 4)]
     assert sorted(tried) == [[0, 0, 2, 3], [0, 2, 2, 3], [0, 2, 3, 3]]
 
 
@@ -180,7 +180,7 @@ def test_with_images_too(make):
         head_splitting.recover(make(model, *batch(7)), model, aux=images())
 
 
-@pytest.mark.parametrize("count", [N, joint.MOST + 1])
+@pytest.mark.parametrize("count", [N, joint.MAX_SAMPLES + 1])
 def test_as_many_samples_as_classes_are_too_many_with_images(count):
     with pytest.raises(ValueError, match="fewer samples than classes"):
         head_splitting.recover(fedsgd(rectified(), *batch(count)), rectified(), aux=images())

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fedleak.attacks.images import agic, dlg, engine, invg
-from fedleak.attacks.images.layers import stackable
+from fedleak.attacks.images.layers import is_stackable
 from fedleak.attacks.images.objective import View, distance
 from fedleak.attacks.registry import WHITE_BOX, get
 from fedleak.federated import fedavg, fedsgd
@@ -52,7 +52,7 @@ def plain(model, x, y):
 @pytest.mark.parametrize("side_by_side", [False, True])
 def test_stacked_gradients_and_their_derivative_are_those_of_each_alone(training, side_by_side, monkeypatch):
     for module in ("convolution", "layers"):
-        monkeypatch.setattr(f"fedleak.attacks.images.{module}.side_by_side", lambda x: side_by_side)
+        monkeypatch.setattr(f"fedleak.attacks.images.{module}.prefers_batched_kernels", lambda x: side_by_side)
     model = tiny().train(training)
     x, y = batch(3, 2)
     x.requires_grad_()
@@ -320,7 +320,7 @@ def test_models_without_a_stacked_form_are_inverted_one_by_one():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Sigmoid(), nn.Flatten(), nn.Linear(144, CLASSES))
     model = model.double()
     model.input_shape = SHAPE
-    assert not stackable(model)
+    assert not is_stackable(model)
     x, y = batch(2, 1)
     updates = [fedsgd(model, a, b) for a, b in zip(x, y, strict=True)]
     together = invg.invert_many(updates, model, y, iterations=5)

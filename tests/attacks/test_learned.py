@@ -9,12 +9,20 @@ from torch import nn
 
 from fedleak import WithheldParameter
 from fedleak.attacks.labels import learned, llg
-from fedleak.attacks.labels.confidence import by_class
+from fedleak.attacks.labels.confidence import mean_by_class
 from fedleak.attacks.labels.counts import solve
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
-from fedleak.attacks.labels.reader import Reader, minimise
-from fedleak.attacks.labels.simulated import WIDER, Local, Observation, draw_labels, raise_own, shifted, walk
-from fedleak.attacks.labels.whole_head import Equations, contributions
+from fedleak.attacks.labels.reader import Reader, minimise_on_simplex
+from fedleak.attacks.labels.simulated import (
+    SHIFT_FACTOR,
+    LocalSteps,
+    Observation,
+    add_shifted_copies,
+    draw_labels,
+    error_factor,
+    train_heads,
+)
+from fedleak.attacks.labels.whole_head import WeightedLeastSquares, compute_sample_gradients
 from fedleak.attacks.registry import WITH_AUXILIARY, get
 from fedleak.data import Images, compose
 from fedleak.federated import Softening, Update, fedavg, fedsgd
@@ -56,11 +64,11 @@ def test_simulated_gradients_are_those_that_a_client_sends(bias):
     aux = pool()
     reader = Reader(MODEL, aux, bias)
     index = torch.randint(len(aux), (5, B), generator=torch.Generator().manual_seed(1))
-    simulated = reader.pool(MODEL, aux).of(index)
+    simulated = reader.make_pool(MODEL, aux).observe(index)
     for k, batch in enumerate(index):
         real = reader.read(fedsgd(MODEL, aux.x[batch], aux.y[batch]), MODEL)
-        torch.testing.assert_close(simulated.entries[k], real.entries[0], atol=1e-6, rtol=1e-6)
-        torch.testing.assert_close(simulated.pulls[k], real.pulls[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(simulated.linear_features[k], real.linear_features[0], atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(simulated.projections[k], real.projections[0], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -73,12 +81,14 @@ def test_simulated_gradients_go_through_the_clients_defence(bias, name):
 
     reader = Reader(MODEL, aux, bias)
     index = torch.randint(len(aux), (5, B), generator=torch.Generator().manual_seed(1))
-    simulated, plain = (reader.pool(MODEL, aux, defence).of(index, seed=1) for defence in (make_defence, None))
+    simulated, plain = (
+        reader.make_pool(MODEL, aux, defence).observe(index, seed=1) for defence in (make_defence, None)
+    )
     for k, batch in enumerate(index):
         update = protect(fedsgd(MODEL, aux.x[batch], aux.y[batch]), make_defence(1, 2))
         real = reader.read(update, MODEL)
-        torch.testing.assert_close(simulated.entries[k], real.entries[0], atol=1e-4, rtol=1e-4)
-        assert not torch.allclose(plain.entries[k], real.entries[0], atol=1e-2)
+        torch.testing.assert_close(simulated.linear_features[k], real.linear_features[0], atol=1e-4, rtol=1e-4)
+        assert not torch.allclose(plain.linear_features[k], real.linear_features[0], atol=1e-2)
 
 
 @pytest.mark.slow
@@ -87,47 +97,55 @@ def test_knowing_the_noise_gives_valid_intervals_and_more_labels():
         return PureNoise(0.3, seed)
 
     attackers = [learned.train(MODEL, pool(), B, iterations=150, defence=defence) for defence in (noise, None)]
-    inputs, truth = attackers[0].reader.pool(MODEL, pool(seed=5), noise).draw(1000, B, torch.Generator().manual_seed(2))
+    inputs, truth = (
+        attackers[0].reader.make_pool(MODEL, pool(seed=5), noise).draw(1000, B, torch.Generator().manual_seed(2))
+    )
     ends = [attacker.intervals(inputs) for attacker in attackers]
     coverage = [((low <= truth) & (truth <= high)).double().mean().item() for low, high in ends]
     assert abs(coverage[0] - 0.9) < 0.05 < 0.9 - coverage[1]
-    off = [(attacker._outputs(inputs)[0] - truth / B).abs().mean() for attacker in attackers]
+    off = [(attacker._predict(inputs)[0] - truth / B).abs().mean() for attacker in attackers]
     assert off[0] < off[1]
 
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_simulated_local_steps_are_exact_for_a_bare_head(bias):
-    model, aux, local = nn.Sequential(nn.Flatten(), nn.Linear(16, CLASSES)), pool(), Local(3, 0.5)
+    model, aux, local = nn.Sequential(nn.Flatten(), nn.Linear(16, CLASSES)), pool(), LocalSteps(3, 0.5)
     reader = Reader(model, aux, bias)
     index = torch.randint(len(aux), (5, 3 * B), generator=torch.Generator().manual_seed(1))
-    simulated, still = (reader.pool(model, aux, None, steps).of(index) for steps in (local, Local(3, 1e-9)))
+    simulated, still = (
+        reader.make_pool(model, aux, None, steps).observe(index) for steps in (local, LocalSteps(3, 1e-9))
+    )
     for k, batch in enumerate(index.view(5, 3, B)):
         real = reader.read(fedavg(model, aux.x[batch], aux.y[batch], local.lr, "delta"), model)
-        torch.testing.assert_close(simulated.entries[k], real.entries[0], atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(simulated.pulls[k], real.pulls[0], atol=1e-4, rtol=1e-4)
-        assert not torch.allclose(still.entries[k], real.entries[0], atol=1e-2)
+        torch.testing.assert_close(simulated.linear_features[k], real.linear_features[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(simulated.projections[k], real.projections[0], atol=1e-4, rtol=1e-4)
+        assert not torch.allclose(still.linear_features[k], real.linear_features[0], atol=1e-2)
 
 
 def test_images_that_fit_better_are_those_whose_own_logit_is_raised():
     aux, shift = pool(), 1.7
-    plain = Reader(MODEL, aux).pool(MODEL, aux)
+    plain = Reader(MODEL, aux).make_pool(MODEL, aux)
     reader = Reader(MODEL, aux, train_loss=0.3)
-    better = reader.pool(MODEL, aux)
+    better = reader.make_pool(MODEL, aux)
     index = torch.randint(len(aux), (5, B), generator=torch.Generator().manual_seed(1))
-    weights = raise_own(better.label_probabilities[index], torch.tensor(shift))
+    weights = error_factor(better.label_probabilities[index], torch.tensor(shift))
     with torch.no_grad():
         logits = MODEL(aux.x)
     one_hot = nn.functional.one_hot(aux.y, CLASSES)
     raised = (logits + shift * one_hot).softmax(1) - one_hot
-    expected = plain._replace(errors=raised).of(index)
-    torch.testing.assert_close(better.of(index, 0, weights).entries, expected.entries, atol=1e-6, rtol=1e-5)
-    torch.testing.assert_close(better.of(index, 0, torch.ones(5, B)).pulls, better.of(index).pulls)
-    as_said = logits + reader.shift * one_hot
-    assert better.shift == WIDER * reader.shift > 0
+    expected = plain._replace(errors=raised).observe(index)
+    torch.testing.assert_close(
+        better.observe(index, 0, weights).linear_features, expected.linear_features, atol=1e-6, rtol=1e-5
+    )
+    torch.testing.assert_close(
+        better.observe(index, 0, torch.ones(5, B)).projections, better.observe(index).projections
+    )
+    as_said = logits + reader.logit_shift * one_hot
+    assert better.shift == SHIFT_FACTOR * reader.logit_shift > 0
     assert nn.functional.cross_entropy(as_said, aux.y).item() == pytest.approx(0.3, abs=1e-3)
     easy = Reader(MODEL, aux, train_loss=9.0)
-    assert easy.shift == easy.pool(MODEL, aux).shift == 0  # they fit better already
-    means = by_class(as_said.softmax(1) - one_hot, aux.y, CLASSES)
+    assert easy.logit_shift == easy.make_pool(MODEL, aux).shift == 0  # they fit better already
+    means = mean_by_class(as_said.softmax(1) - one_hot, aux.y, CLASSES)
     torch.testing.assert_close(reader.mean_errors, means.double(), atol=1e-5, rtol=0)
 
 
@@ -143,7 +161,7 @@ def test_intervals_hold_for_trained_images_if_the_loss_is_known():
     coverage = []
     for train_loss in (loss.item(), None):
         attacker = learned.train(model, pool(100, noise=0.6), 32, iterations=100, train_loss=train_loss)
-        inputs, truth = attacker.reader.pool(model, clients).draw(500, 32, torch.Generator().manual_seed(2))
+        inputs, truth = attacker.reader.make_pool(model, clients).draw(500, 32, torch.Generator().manual_seed(2))
         low, high = attacker.intervals(inputs)
         coverage.append(((low <= truth) & (truth <= high)).double().mean().item())
     assert abs(coverage[0] - 0.9) < min(0.05, abs(coverage[1] - 0.9)), coverage
@@ -151,14 +169,14 @@ def test_intervals_hold_for_trained_images_if_the_loss_is_known():
 
 def test_two_local_steps_worked_out_by_hand():
     """One input of 1, class 0: p is (1/2, 1/2), the gradient (-1/2, 1/2); at rate 2 the logits are then 1 and -1."""
-    first = walk(torch.ones(1, 2, 1), torch.zeros(1, 2, dtype=torch.long), torch.zeros(2, 1), Local(2, 2.0))
+    first = train_heads(torch.ones(1, 2, 1), torch.zeros(1, 2, dtype=torch.long), torch.zeros(2, 1), LocalSteps(2, 2.0))
     second = torch.tensor([1.0, -1.0]).softmax(0)[1]
     torch.testing.assert_close(first, (torch.tensor([[[-0.5], [0.5]]]) + second * torch.tensor([[[-1.0], [1.0]]])) / 2)
 
 
 @pytest.mark.slow
 def test_local_steps_are_read_by_who_simulated_them():
-    generator, clients, local = torch.Generator().manual_seed(2), pool(seed=9), Local(3, 0.2)
+    generator, clients, local = torch.Generator().manual_seed(2), pool(seed=9), LocalSteps(3, 0.2)
     labels = compose("unbalanced", B, CLASSES, 60, generator, 3)
     index = clients.class_order[labels * 40 + torch.randint(40, labels.shape, generator=generator)]
     updates = [fedavg(MODEL, clients.x[i], clients.y[i], local.lr, "delta") for i in index]
@@ -179,8 +197,8 @@ def test_a_gradient_worked_out_by_hand():
     nn.init.zeros_(model[1].bias)
     x = torch.tensor([0.1, 0.3, 0.2, 0.4]).view(4, 1, 1, 1)
     aux = Images(x, torch.tensor([0, 0, 1, 1]), ("a", "b"), "hand", "train", False, "made here", "none")
-    inputs = Reader(model, aux).pool(model, aux).of(torch.tensor([[0, 1]]))
-    first, bias = inputs.entries.view(2, -1)[:, :2].unbind(1)  # the rows' sums and the bias
+    inputs = Reader(model, aux).make_pool(model, aux).observe(torch.tensor([[0, 1]]))
+    first, bias = inputs.linear_features.view(2, -1)[:, :2].unbind(1)  # the rows' sums and the bias
     torch.testing.assert_close(first, torch.tensor([-0.1, 0.1]))
     torch.testing.assert_close(bias, torch.tensor([-0.5, 0.5]))
 
@@ -188,8 +206,8 @@ def test_a_gradient_worked_out_by_hand():
 def test_rows_of_absent_classes_have_no_negative_entries():
     aux, index = pool(), torch.tensor([[0, 3, 6, 1], [0, 1, 2, 3]])  # of classes 0, 0, 0, 1 and of all three
     reader = Reader(MODEL, aux)
-    inputs = reader.pool(MODEL, aux).of(index)
-    features = reader.features(inputs)[..., -5:]
+    inputs = reader.make_pool(MODEL, aux).observe(index)
+    features = reader.compute_features(inputs)[..., -5:]
     below, least, _, largest, share = features.unbind(-1)
     assert torch.equal(share > 0, torch.tensor([[True, True, False], [True, True, True]]))
     assert below[0, 2] == least[0, 2] == 0 < largest[0, 2]
@@ -204,7 +222,7 @@ def test_images_are_moved_by_a_sixteenth_and_nothing_else_is():
     x = torch.zeros(2, 1, 16, 16)
     x[:, 0, 8, 8], x[:, 0, 15] = 1.0, 0.5
     images = Images(x, torch.tensor([0, 1]))
-    moved = shifted(images)
+    moved = add_shifted_copies(images)
     assert torch.equal(moved.x[:2], x)
     assert moved.y.tolist() == [0, 1, 0, 1, 0, 1]
     assert [(image[0] == 1).nonzero()[0].tolist() for image in moved.x[2:]] == [[9, 8], [7, 8], [7, 8], [8, 9]]
@@ -214,7 +232,7 @@ def test_images_are_moved_by_a_sixteenth_and_nothing_else_is():
         Images(torch.rand(4, 32), torch.arange(4)),
         Images(torch.arange(64).view(4, 16), torch.arange(4)),
     ):
-        assert shifted(still) is still
+        assert add_shifted_copies(still) is still
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -224,11 +242,11 @@ def test_its_closed_forms_are_those_of_the_attacks(bias):
     of_class = [aux.class_order[40 * c : 40 * c + 40] for c in range(CLASSES)]
     probes = torch.stack([llg.class_gradients(fedsgd(MODEL, aux.x[i], aux.y[i]), MODEL) for i in of_class])
     impact, offset = llg.impact_and_offset(probes[None], B)
-    parts = contributions([head_pass(MODEL, aux.x)], aux, torch.ones(1))
+    parts = compute_sample_gradients([head_pass(MODEL, aux.x)], aux, torch.ones(1))
     parts = (parts if bias else parts[:, :, :-1]).flatten(1)
-    equations = Equations(parts, aux.y, CLASSES)
+    equations = WeightedLeastSquares(parts, aux.y, CLASSES)
     for update in updates:
-        estimates = reader.estimates(reader.read(update, MODEL), B)[0].double()
+        estimates = reader.estimate_shares(reader.read(update, MODEL), B)[0].double()
         named = llg.extract(llg.class_gradients(update, MODEL), impact, offset, B, stop_at_samples=True)
         torch.testing.assert_close(estimates[-1], (named / named.sum()).double(), atol=1e-6, rtol=0)
         gradient = torch.cat([head_gradient(update, MODEL), bias_gradient(update, MODEL)[:, None]], 1)
@@ -238,7 +256,7 @@ def test_its_closed_forms_are_those_of_the_attacks(bias):
             whole = equations.solve(gradient, whole, B)
         torch.testing.assert_close(estimates[0], whole / B, atol=0.03, rtol=0)
         if bias:
-            p = by_class(head_pass(MODEL, aux.x).probabilities.double(), aux.y, CLASSES)
+            p = mean_by_class(head_pass(MODEL, aux.x).probabilities.double(), aux.y, CLASSES)
             solved = solve((p.T - torch.eye(CLASSES)) / B, bias_gradient(update, MODEL), B) / B
             torch.testing.assert_close(estimates[1], solved, atol=1e-2, rtol=0)
 
@@ -249,32 +267,32 @@ def test_once_trained_it_reads_with_all_images_and_all_equations(train_loss):
     some = aux.split_in_two(0, 0.8)[0]
     attacker = learned.train(MODEL, aux, B, iterations=1, train_loss=train_loss)
     before, reader = Reader(MODEL, some, train_loss=train_loss), Reader(MODEL, some, train_loss=train_loss)
-    reader.sharpen(MODEL, aux)
+    reader.reweight(MODEL, aux)
     for name in ("means", "mean_errors", "directions"):
         torch.testing.assert_close(getattr(attacker.reader, name), getattr(reader, name))
         assert not torch.equal(getattr(before, name), getattr(reader, name))
     # the same images again change nothing but the number of equations, and of three classes these are all there are
     same = Reader(MODEL, some, train_loss=train_loss)
-    same.sharpen(MODEL, some)
+    same.reweight(MODEL, some)
     torch.testing.assert_close(same.mean_errors, before.mean_errors)
     update = drawn(1, 5)[0][0]
-    solved = [trained.whole_head(trained.read(update, MODEL).pulls.double()) for trained in (same, before)]
+    solved = [trained.solve_whole_head(trained.read(update, MODEL).projections.double()) for trained in (same, before)]
     torch.testing.assert_close(*solved, atol=1e-6, rtol=0)
 
 
 def test_formulas_stay_fixed_where_noise_is_not_of_images_alone():
-    local = learned.train(MODEL, pool(), B, iterations=1, local=Local(2, 0.1))
+    local = learned.train(MODEL, pool(), B, iterations=1, local=LocalSteps(2, 0.1))
     noisy = learned.train(MODEL, pool(), B, iterations=1, defence=lambda clients, seed: PureNoise(0.3, seed))
     before = Reader(MODEL, pool().split_in_two(0, 0.8)[0])
     for attacker in (local, noisy):
-        torch.testing.assert_close(attacker.reader.means, before.means)
+        torch.testing.assert_close(attacker.reader.projected_means, before.projected_means)
 
 
 def test_minimise_solves_what_can_be_solved_by_hand():
     quadratic = torch.diag(torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64))
     inside = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
     corner = torch.tensor([9.0, 0.0, 0.0], dtype=torch.float64)
-    minima = minimise(quadratic, torch.stack([inside @ quadratic, corner]), steps=300)
+    minima = minimise_on_simplex(quadratic, torch.stack([inside @ quadratic, corner]), steps=300)
     torch.testing.assert_close(minima, torch.tensor([[0.2, 0.3, 0.5], [1.0, 0, 0]]).double(), atol=1e-6, rtol=0)
 
 
@@ -338,7 +356,7 @@ def test_it_beats_the_even_guess_and_holds_what_its_intervals_say(attacker):
 @pytest.mark.parametrize("level", [0.5, 0.9])
 def test_intervals_cover_fresh_simulations_as_often_as_they_say(level):
     attacker = learned.train(MODEL, pool(), B, iterations=30, level=level)
-    other = attacker.reader.pool(MODEL, pool(seed=5))
+    other = attacker.reader.make_pool(MODEL, pool(seed=5))
     inputs, truth = other.draw(2000, B, torch.Generator().manual_seed(7))
     bounds = attacker.intervals(inputs)
     assert (((bounds[0] <= truth) & (truth <= bounds[1])).double().mean() - level).abs() < 0.05
@@ -370,7 +388,9 @@ def test_prepared_it_trains_once_for_a_batch_size(monkeypatch):
 def test_training_that_would_take_too_long_is_not_begun():
     with pytest.raises(ValueError, match=r"training would take about \d+ s here, and 0.001 s are allowed"):
         learned.train(MODEL, pool(), B, iterations=200, seconds=0.001)
-    learned.train(MODEL, pool(), B, iterations=learned.PACE, seconds=0.001)  # no more than it is foreseen by
+    learned.train(
+        MODEL, pool(), B, iterations=learned.TIMED_ITERATIONS, seconds=0.001
+    )  # no more than it is foreseen by
 
 
 @pytest.mark.slow
@@ -390,13 +410,18 @@ def test_an_update_that_was_changed_on_its_way_is_told_apart(attacker, precision
     x, y = clients.x[:B].to(precision), clients.y[:B]
     update, steps = fedsgd(model, x, y), (x.view(2, 3, *SHAPE), y.view(2, 3), 0.01)
     for plain in (update, fedsgd(model, x, y, Softening(smoothing=0.1)), fedavg(model, *steps, "delta")):
-        assert not attacker.reader.altered(plain, model)
+        assert not attacker.reader.is_altered(plain, model)
     noisy, sparse = (
         protect(update, protections()[k].make(s, model, 1, 0)) for k, s in (("noise", 1e-4), ("sparsification", 0.5))
     )
     rounded = update.replace({name: t.half().to(precision) for name, t in update.tensors.items()})
     clipped = update.replace({name: t / 7 for name, t in update.tensors.items()})
-    assert [attacker.reader.altered(u, model) for u in (noisy, sparse, rounded, clipped)] == [True, True, True, False]
+    assert [attacker.reader.is_altered(u, model) for u in (noisy, sparse, rounded, clipped)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     assert attacker.read(clipped, model).violated_assumptions == ()
     (reason,) = attacker.read(noisy, model).violated_assumptions
     assert "do not sum to 0" in reason
@@ -432,7 +457,11 @@ def test_what_cannot_be_learned_is_refused(attacker):
         (lambda: learned.train(MODEL, aux, B, batches=0), ValueError, "batches is at least 1, got 0"),
         (lambda: learned.train(MODEL, aux, B, level=1.0), ValueError, "level is between 0 and 1; got 300 and 1.0"),
         (lambda: learned.train(MODEL, aux, B, train_loss=0.0), ValueError, "training loss is above 0"),
-        (lambda: learned.train(MODEL, aux, B, train_loss=1.0, local=Local(2, 0.1)), ValueError, "for one local step"),
+        (
+            lambda: learned.train(MODEL, aux, B, train_loss=1.0, local=LocalSteps(2, 0.1)),
+            ValueError,
+            "for one local step",
+        ),
         (lambda: attacker.read(dataclasses.replace(update, samples=7), MODEL), ValueError, "trained for 6 samples"),
         (lambda: attacker.read(update, build("fcn3", SHAPE, 4, seed=0)), ValueError, "has shape"),
     ):
@@ -444,7 +473,7 @@ def test_what_cannot_be_learned_is_refused(attacker):
 def test_portions_of_the_simulated_clients_train_as_well(batches):
     """Clients are drawn many at a time and trained on in portions: every iteration has its own."""
     attacker = learned.train(MODEL, pool(), B, iterations=30, batches=batches)
-    other = attacker.reader.pool(MODEL, pool(seed=5))
+    other = attacker.reader.make_pool(MODEL, pool(seed=5))
     inputs, truth = other.draw(500, B, torch.Generator().manual_seed(7))
     even = torch.full_like(truth, B // CLASSES)
     assert instance_accuracy(attacker.counts(inputs), truth).mean() > instance_accuracy(even, truth).mean() + 0.1
@@ -455,9 +484,9 @@ def test_directions_of_few_samples_are_those_of_the_whole_covariance(bias, monke
     """With fewer auxiliary images than entries an N x N matrix is inverted: the closed form stays what it was."""
     few, (updates, _) = pool(6), drawn(5, seed=8)
     reader = Reader(MODEL, few, bias)
-    assert len(few) < CLASSES * reader.axes.shape[1]
-    monkeypatch.setattr("fedleak.attacks.labels.reader.by_samples", lambda residual: False)
+    assert len(few) < CLASSES * reader.input_axes.shape[1]
+    monkeypatch.setattr("fedleak.attacks.labels.reader.has_few_samples", lambda residual: False)
     whole = Reader(MODEL, few, bias)
     for update in updates:
-        solutions = [side.whole_head(side.read(update, MODEL).pulls.double()) for side in (reader, whole)]
+        solutions = [side.solve_whole_head(side.read(update, MODEL).projections.double()) for side in (reader, whole)]
         torch.testing.assert_close(*solutions, atol=1e-4, rtol=0)

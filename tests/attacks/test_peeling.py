@@ -68,26 +68,28 @@ def test_small_batches_are_proven_whole(widths, precision):
         x, y = batch(5, precision, seed)
         peeled, why = peeling.peel(fedsgd(model, x, y), model, seed)
         assert (peeled.labels.bincount(minlength=N).tolist(), why) == (y.bincount(minlength=N).tolist(), "")
-        near = torch.cdist(peeled.x, x.flatten(1).double())
+        near = torch.cdist(peeled.inputs, x.flatten(1).double())
         assert near.argmin(1).sort().values.tolist() == list(range(5)), "each sample once"
         assert y[near.argmin(1)].equal(peeled.labels)
         assert near.amin(1).max() < 1e-3
-        assert peeled.of_head.abs().max() < 1e-5, "nothing is left"
+        assert peeled.head_gradient.abs().max() < 1e-5, "nothing is left"
 
 
 def test_taking_a_sample_off_makes_other_neurons_exclusive(monkeypatch):
     """Without splitting, more labels are proven than the first round finds."""
-    monkeypatch.setattr(spear, "MOST", 0)
+    monkeypatch.setattr(spear, "MAX_SAMPLES", 0)
     model, (x, y) = network(150), batch(12)
     update = fedsgd(model, x, y)
     whole, _ = peeling.peel(update, model, 0)
-    monkeypatch.setattr(peeling.Peeled, "round", lambda self, first=peeling.Peeled.round: first(self) and False)
+    monkeypatch.setattr(
+        peeling.Peeled, "peel_round", lambda self, first=peeling.Peeled.peel_round: first(self) and False
+    )
     once, _ = peeling.peel(update, model, 0)
     assert 0 < len(once.labels) < len(whole.labels)
 
 
 def test_what_cannot_be_peeled_is_split(monkeypatch):
-    monkeypatch.setattr(peeling.Peeled, "round", lambda self: False)
+    monkeypatch.setattr(peeling.Peeled, "peel_round", lambda self: False)
     model, (x, y) = network(60), batch(4)
     peeled, _ = peeling.peel(fedsgd(model, x, y), model, 0)
     assert peeled.labels.bincount(minlength=N).tolist() == y.bincount(minlength=N).tolist()
@@ -97,19 +99,21 @@ def test_of_other_labels_than_the_gradients_nothing_is_taken():
     """A true input with a coefficient that no label explains, one that is taken already, and a mixture."""
     model, (x, y) = network(120), batch(5)
     update = fedsgd(model, x, y)
-    layer = spear.widest(update, model)
+    layer = spear.find_widest_layer(update, model)
     peeled = peeling.Peeled(layer, torch.zeros(N, 121).double(), 5, 1e-9, 0)
     x = x.flatten(1)
     deltas = peeling.trace(x, layer.links).deltas[range(5), y] / 5
     neurons = deltas.abs().argmax(1, keepdim=True)
     target = deltas.gather(1, neurons)
-    labels, missed = peeled.judge(x, target, neurons)
+    labels, missed = peeled.test_proposals(x, target, neurons)
     assert labels.equal(y)
     assert missed.isfinite().all()
-    assert peeled.judge(x, 1.001 * target, neurons)[1].isinf().all()
+    assert peeled.test_proposals(x, 1.001 * target, neurons)[1].isinf().all()
     mixed = (x + x.roll(1, 0)) / 2
     own = peeling.trace(mixed, layer.links).deltas[range(5), y].gather(1, neurons) / 5
-    assert peeled.judge(mixed, own, neurons)[1].isinf().all(), "its coefficient fits, its other neurons' do not"
+    assert peeled.test_proposals(mixed, own, neurons)[1].isinf().all(), (
+        "its coefficient fits, its other neurons' do not"
+    )
     assert peeling.is_distinct(x, x[:0])
     assert not peeling.is_distinct(x[:1] * 1.001, x)
 
@@ -160,9 +164,9 @@ def test_reasons_are_said():
 
 def test_the_format_is_the_values_own():
     values = torch.tensor([1 / 3, 1.0], dtype=torch.float64)
-    assert peeling.precision(values) == torch.float64
+    assert peeling.find_precision(values) == torch.float64
     for one in (torch.float32, torch.float16, torch.bfloat16):
-        assert peeling.precision(values.to(one).double()) == one
+        assert peeling.find_precision(values.to(one).double()) == one
 
 
 def test_the_result_tells_proven_labels_from_estimates():

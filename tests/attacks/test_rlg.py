@@ -19,7 +19,7 @@ def gradient_of(labels, n_classes):
 
 def test_by_hand_two_samples_of_five_classes():
     """The space is spanned by (-4, 1, 1, 1, 1) and (1, 1, -4, 1, 1): rows 1, 3 and 4 are equal, never apart."""
-    assert rlg.separable(gradient_of([0, 2], 5), 2).tolist() == [True, False, True, False, False]
+    assert rlg.find_separable_classes(gradient_of([0, 2], 5), 2).tolist() == [True, False, True, False, False]
     update = Update({"weight": gradient_of([0, 2], 5)}, "gradient", 2)
     assert rlg.recover(update, nn.Linear(6, 5).double()).tolist() == [1, 0, 1, 0, 0]
 
@@ -33,9 +33,9 @@ def test_a_class_that_occurs_twice_is_one_of_the_set():
 
 def test_as_many_directions_as_classes_less_one_tell_nothing():
     with pytest.raises(ValueError, match="got 4 for 5 classes"):
-        rlg.separable(gradient_of([0, 1, 2, 3], 5), 4)
+        rlg.find_separable_classes(gradient_of([0, 1, 2, 3], 5), 4)
     with pytest.raises(ValueError, match="got 0 for 5 classes"):
-        rlg.separable(torch.zeros(5, 6, dtype=torch.float64), 2)
+        rlg.find_separable_classes(torch.zeros(5, 6, dtype=torch.float64), 2)
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -47,7 +47,7 @@ def test_no_class_that_occurs_is_missed(seed, samples):
     x = torch.rand(samples, 20, dtype=torch.float64, generator=generator)
     y = torch.randint(9, (samples,), generator=generator)
     gradient = fedsgd(model, x, y).gradient("weight")
-    assert rlg.separable(gradient, samples)[y].all()
+    assert rlg.find_separable_classes(gradient, samples)[y].all()
 
 
 def test_a_change_of_weights_in_single_precision_is_rounded_and_still_read():

@@ -38,7 +38,7 @@ def test_the_system_is_exact_with_the_batch_itself_as_auxiliary_data(smoothing):
     model, x, y, truth = situation()
     present = truth > 0
     p = head_pass(model.double(), x[0].double()).probabilities
-    A = confidence.coefficients(confidence.by_class(p, y[0], N), smoothing)
+    A = confidence.coefficients(confidence.mean_by_class(p, y[0], N), smoothing)
     update = fedavg(model, x.double(), y, 0.3, share="delta", softening=Softening(smoothing))
     delta = update.tensors[head(model).bias]
     torch.testing.assert_close(12 / 0.3 * delta, A @ truth.double())
@@ -58,7 +58,7 @@ def test_confidence_of_normal_logits_is_equal_by_draws_and_averaging():
 def test_draws_have_the_moments_of_few_samples_too():
     z = torch.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0], [0.0, 0.0, 0.0]]).double().repeat(3, 1)
     y = torch.arange(3).repeat_interleave(3)
-    draws, labels = confidence.drawn(z, y, "gaussian", samples=20000)
+    draws, labels = confidence.draw_logits(z, y, "gaussian", samples=20000)
     torch.testing.assert_close(draws[labels == 1].mean(0), z[3:6].mean(0), atol=0.03, rtol=0)
     torch.testing.assert_close(draws[labels == 1].T.cov(), z[3:6].T.cov(), atol=0.05, rtol=0)
 
@@ -208,7 +208,7 @@ def test_a_large_head_is_solved_along_the_span_of_the_auxiliary_images(monkeypat
     monkeypatch.setattr(whole_head, "RIDGE", 1e-3)
     counts = {}
     for most in (entries, entries - 1):  # weights and biases count
-        monkeypatch.setattr(whole_head, "MOST", most)
+        monkeypatch.setattr(whole_head, "MAX_COVARIANCE_ROWS", most)
         counts[most] = whole_head.recover(update, model, few)
     assert counts[entries].sum() == counts[entries - 1].sum() == 12
     assert (counts[entries] - counts[entries - 1]).abs().sum() <= 2
@@ -218,16 +218,16 @@ def test_a_large_head_is_solved_along_the_span_of_the_auxiliary_images(monkeypat
 @pytest.mark.parametrize("most", [10, 5000])
 def test_solving_by_samples_gives_the_counts_of_the_whitened_equations(monkeypatch, samples, entries, n, most):
     """With few samples an N x N matrix is inverted instead of the covariance: the counts must be the same."""
-    monkeypatch.setattr(whole_head, "MOST", most)
+    monkeypatch.setattr(whole_head, "MAX_COVARIANCE_ROWS", most)
     generator = torch.Generator().manual_seed(samples)
     labels = torch.arange(samples) % n
     rows = torch.randn(n, entries, generator=generator)[labels] + torch.randn(samples, entries, generator=generator)
     rows = rows.double()
-    system = whole_head.Equations(rows, labels, n)
-    assert system.by_samples
+    system = whole_head.WeightedLeastSquares(rows, labels, n)
+    assert system.uses_sample_span
     basis = torch.linalg.qr(rows.T).Q if entries > most else torch.eye(entries).double()  # large heads: in the span
-    direct = whole_head.Equations(rows @ basis, labels, n)
-    direct.by_samples = False
+    direct = whole_head.WeightedLeastSquares(rows @ basis, labels, n)
+    direct.uses_sample_span = False
     gradient = rows[torch.randint(samples, (9,), generator=generator)].mean(0) + 0.01 * rows.std()
     for start in (torch.full((n,), 9 / n).double(), 9.0 * torch.eye(n).double()[0]):
         solved, expected = system.solve(gradient, start, 9), direct.solve(gradient @ basis, start, 9)
@@ -237,9 +237,9 @@ def test_solving_by_samples_gives_the_counts_of_the_whitened_equations(monkeypat
 
 def test_auxiliary_images_and_a_head_that_memory_has_no_room_for_are_refused(monkeypatch):
     model, x, y, _ = situation()
-    for name, most in (("MOST", 20), ("NUMBERS", 1000)):
+    for name, most in (("MAX_COVARIANCE_ROWS", 20), ("MAX_ENTRIES", 1000)):
         with monkeypatch.context() as patch:
             patch.setattr(whole_head, name, most)
-            allowed = min(most, whole_head.NUMBERS // (head(model).layer.weight.numel() + N))
+            allowed = min(most, whole_head.MAX_ENTRIES // (head(model).layer.weight.numel() + N))
             with pytest.raises(ValueError, match=f"too many: pass at most {allowed} images"):
                 whole_head.recover(fedsgd(model, x[0], y[0]), model, pool())

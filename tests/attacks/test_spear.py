@@ -33,17 +33,17 @@ def test_by_hand_two_samples_of_a_layer_with_five_units():
     deltas = torch.tensor([[1.0, 2.0, 0.0, 0.0, 5.0], [0.0, 0.0, 3.0, 1.0, 5.0]], dtype=torch.float64)
     inputs = torch.tensor([[1.0, 0.0, 2.0], [0.0, 1.0, -1.0]], dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
-    space = splitting.columns(deltas.T @ inputs, 2, generator)
-    found = splitting.proposals(space, torch.arange(5.0).double(), 50, generator)
-    vectors = splitting.sparsest(found, space) @ space.basis.T
+    space = splitting.find_column_space(deltas.T @ inputs, 2, generator)
+    found = splitting.draw_proposals(space, torch.arange(5.0).double(), 50, generator)
+    vectors = splitting.choose_sparsest(found, space) @ space.basis.T
     cosines = nn.functional.normalize(vectors) @ nn.functional.normalize(deltas).T
     assert cosines.abs().amax(0) == pytest.approx([1.0, 1.0])
 
 
 def test_zeros_lie_between_noise_and_size():
     vectors = torch.tensor([[1.0, 1e-5, 1e-3, 0.0]], dtype=torch.float64)
-    assert splitting.zeros(vectors, 1e-8).tolist() == [[False, True, False, True]]  # sqrt(1e-8 * 0.5) = 7e-5
-    assert splitting.zeros(vectors, 1e-6, 1 / 3).tolist() == [[False, True, True, True]]  # 6e-3
+    assert splitting.is_zero(vectors, 1e-8).tolist() == [[False, True, False, True]]  # sqrt(1e-8 * 0.5) = 7e-5
+    assert splitting.is_zero(vectors, 1e-6, 1 / 3).tolist() == [[False, True, True, True]]  # 6e-3
 
 
 @settings(max_examples=15, deadline=None, derandomize=True)
@@ -75,11 +75,11 @@ def test_a_wrong_splitting_does_not_agree():
     loss = nn.functional.cross_entropy(model[2](before.relu()), y)
     (deltas,) = torch.autograd.grad(loss, before)
     seen = update.gradient("0.weight"), links, torch.arange(60), update.gradient("2.weight")
-    agreement, labels = spear.agreement_and_labels(deltas, *seen)
+    agreement, labels = spear.check_split(deltas, *seen)
     assert agreement > 0.999
     assert labels.equal(y)
     deltas[0] += 0.3 * deltas[1]
-    assert spear.agreement_and_labels(deltas, *seen)[0] < spear.AGREEMENT
+    assert spear.check_split(deltas, *seen)[0] < spear.MIN_AGREEMENT
 
 
 def test_refusals_name_their_reason():
@@ -102,7 +102,7 @@ def test_refusals_name_their_reason():
 
 
 def test_what_no_splitting_fits_is_said(monkeypatch):
-    monkeypatch.setattr(spear, "DRAWS", 500)
+    monkeypatch.setattr(spear, "MAX_DRAWS", 500)
     model, (x, y) = network(40, 60, 6), batch(3, 40, 6)
     update = fedsgd(model, x, y)
     noise = torch.randn(60, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -151,7 +151,7 @@ def test_the_order_of_tied_layers_does_not_matter():
 def test_an_adapters_gradient_has_the_label_of_a_single_sample(fresh):
     case = prepare(Setup(model=lambda: Wrapped(lambda h: LoRA(h, fresh), False), shape=(20,), batch_size=1))
     assert head(case.attacked).name == "head.base"
-    assert adapter.adapters(case.attacked, case.aux.x[:1]) == ["head.B"]
+    assert adapter.find_adapters(case.attacked, case.aux.x[:1]) == ["head.B"]
     for number in range(50):
         done = case.trial(number)
         assert torch.equal(adapter.recover(done.updates[0], case.attacked, case.aux), done.truth[0])
@@ -163,7 +163,7 @@ def test_an_adapters_contributions_are_its_gradient():
     from fedleak.federated import fedsgd
 
     update = fedsgd(case.attacked, few.x, few.y)
-    mine = adapter.contributions(case.attacked, ["head.B"], few).mean(0)
+    mine = adapter.compute_sample_gradients(case.attacked, ["head.B"], few).mean(0)
     torch.testing.assert_close(mine, update.gradient("head.B").double(), atol=1e-6, rtol=1e-4)
 
 

@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 
+from fedleak_book.experiments import Context, spawned
 from notebooks.gdbr.experiments_stand_ins import stand_in
+from notebooks.llg import experiments_blocks as blocks
 from notebooks.llg.experiments_released import ReleasedCompression, privacy_budget
 
 ONE = torch.tensor([0])
@@ -85,3 +87,15 @@ def test_simulations_keep_what_they_promise():
 def test_in_a_stack_every_gradient_is_masked_by_its_own_mean():
     true = torch.tensor([[[1.0, 2.0]], [[30.0, 40.0]]])  # one of two entries is masked, by the mean of itself
     assert torch.equal(stand_in(true, "mask", torch.Generator().manual_seed(0)), true)
+
+
+def test_a_block_keeps_mean_and_spread_of_its_networks():
+    context = Context("cpu")
+    networks = [blocks.one_network(context, spawned(1, f"network {k}"), "mnist5k", "FedSGD")[0] for k in range(2)]
+    assert networks[0] != networks[1]
+    rows = list(blocks.blocks(context, 1, "mnist5k", "FedSGD", block=2))
+    assert len(rows) == len(networks[0])
+    for row in rows:
+        rates = [network[row["batch_size"], row["defence"], row["level"]] for network in networks]
+        assert row["asr"] == pytest.approx(sum(rates) / 2)
+        assert row["squares"] == pytest.approx((rates[0] - rates[1]) ** 2 / 2)

@@ -50,6 +50,14 @@ def test_counts_are_read_from_the_cache(checkout, monkeypatch):
     assert cached(checkout) == computed
 
 
+def test_one_measurement_of_two_values_is_counted_once():
+    repeated = {row["id"]: row["repeats"] for row in scoreboard.rows(PAPER) if row["repeats"]}
+    assert repeated == {f"tab2-{data}-insacc-aux": f"tab1-{data}-random" for data in ("mnist", "svhn", "cifar10")}
+    row = {"beyond": False, "repeats": "", "grade": "A", "verdict": "agrees"}
+    counted = scoreboard.count([row, row | {"repeats": "another"}, row | {"beyond": True}])
+    assert (counted["total"], counted["A"]["agrees"], counted["beyond"]) == (1, 1, 1)
+
+
 def test_a_changed_record_changes_the_counts(checkout):
     before = counts.chapter_counts(PAPER)
     for path in paths.recorded(PAPER).glob("*.csv"):

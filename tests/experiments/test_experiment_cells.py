@@ -85,10 +85,10 @@ def test_chapters_score_the_best_published_attack_on_other_updates():
         (experiments.FRESH, ["net", "batch_size", "composition"]),
         (experiments.BAYES, ["classes", "batch_size"]),
     ):
-        met = leads.met(run, experiment, by)
-        trials = leads.trials(run, experiment, by)
+        met = leads.mean_scores(run, experiment, by)
+        trials = leads.scores_of(run, experiment, by)
         for keys, scores in trials.groupby(by):
-            rivals = scores.drop(columns=leads.OURS, errors="ignore").dropna(axis=1)
+            rivals = scores.drop(columns=leads.UNPUBLISHED, errors="ignore").dropna(axis=1)
             row = met.loc[keys]
             assert row[leads.PUBLISHED] == pytest.approx(cells.held_out(rivals.to_numpy())[0].mean())
             assert row[leads.PUBLISHED] <= rivals.mean().max() + 1e-9

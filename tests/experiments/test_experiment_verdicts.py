@@ -267,6 +267,18 @@ def test_an_effect_counts_if_all_differing_cells_have_it(monkeypatch):
     ahead = Claim("a", lambda t: t["x"] - t.get("y", 0.0), (run,), wide="data", filters=lambda t: t["acc"] < 9)
     (effect,) = ahead.measure([rows], paper).effects
     assert effect.ends["m"][0] < 0.1 < effect.ends["m"][1]
+    apart = replace(ahead, statistic=lambda t: abs(t["x"] - t["y"]))
+    assert apart.measure([rows], paper).effects == (), "the record has no cell y"
+    (effect,) = replace(apart, parts=[lambda t: t["x"], lambda t: 0.0]).measure([rows], paper).effects
+    low, high = effect.ends["m"]
+    assert low == -high < -0.1, "in which direction a distance changes is not known"
+    fewer = rows.assign(aux=433)
+    assert replace(apart, parts=[lambda t: t["x"]]).measure([fewer], paper).effects == (), "nothing is known of y"
+    both = [Transport(("aux",), "reduced", "few", when={"data": data}) for data in ("x", "y")]
+    monkeypatch.setattr(choices, "load", lambda paper: Choices(transports=tuple(both)))
+    (effect,) = replace(apart, parts=[lambda t: t.iloc[0]]).measure([fewer], paper).effects
+    assert effect.ends["m"][1] == pytest.approx(2 * high), "that of x and that of y"
+    monkeypatch.setattr(choices, "load", lambda paper: rules)
     assert ahead.measure([rows.assign(aux=433)], paper).effects == ()
     assert ahead.measure([rows.assign(aux=1000)], paper).effects == ()
 

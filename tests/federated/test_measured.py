@@ -88,7 +88,7 @@ def test_coefficients_are_those_of_torchs_own_sgd(data):
         rules.append(step_check.Rule.of(optimiser.param_groups[0], first=step == 0))
         p.grad = torch.eye(steps, dtype=torch.float64)[step]
         optimiser.step()
-    np.testing.assert_allclose(step_check.coefficients(tuple(rules)).steps, -p.detach().numpy(), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(step_check.unroll_rules(tuple(rules)).steps, -p.detach().numpy(), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from fedleak.federated.loop import record
-from fedleak.federated.opacus import UNLIKELY, _chance_of_shuffled, _shuffled
+from fedleak.federated.opacus import MIN_POISSON_PROBABILITY, _bound_chance_of_shuffled, _may_be_shuffled
 from fedleak.federated.recording import read
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -116,14 +116,14 @@ def test_poisson_sampling_is_never_called_shuffled(tmp_path, case, seed):
 def test_sizes_drawn_by_poisson_sampling_are_not_judged_impossible(samples, rate, steps):
     generator = torch.Generator().manual_seed(0)
     drawn = (torch.rand(2000, steps, samples, generator=generator) < rate).sum(2).tolist()
-    assert sum(_chance_of_shuffled(sizes, [rate] * steps) <= UNLIKELY for sizes in drawn) == 0
+    assert sum(_bound_chance_of_shuffled(sizes, [rate] * steps) <= MIN_POISSON_PROBABILITY for sizes in drawn) == 0
 
 
 def test_sizes_of_epochs_may_have_one_smaller_batch_each():
     epoch = [32] * 10 + [10]
-    assert _shuffled(epoch * 2, [1 / 11] * 22)
-    assert not _shuffled([*epoch, *epoch[:-1], 11], [1 / 11] * 22), "the remainder is always the same"
-    assert not _shuffled([32, 10, 32, 10, 32], [1 / 11] * 5), "two remainders in half an epoch"
+    assert _may_be_shuffled(epoch * 2, [1 / 11] * 22)
+    assert not _may_be_shuffled([*epoch, *epoch[:-1], 11], [1 / 11] * 22), "the remainder is always the same"
+    assert not _may_be_shuffled([32, 10, 32, 10, 32], [1 / 11] * 5), "two remainders in half an epoch"
 
 
 def test_what_opacus_puts_no_noise_on_is_named(tmp_path):

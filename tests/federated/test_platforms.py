@@ -10,7 +10,7 @@ import torch
 
 from fedleak.audit import audit_run
 from fedleak.federated.platforms import as_json, keep, never_stopping, sample_labels
-from fedleak.federated.privacy import without_noise
+from fedleak.federated.privacy import find_tensors_without_noise
 from fedleak.federated.recording import read
 
 LOG = logging.getLogger("fedleak.test")
@@ -104,7 +104,9 @@ def test_a_full_disk_ends_nothing(tmp_path, monkeypatch, caplog):
 def test_tensors_that_are_clipped_at_most_are_without_noise():
     noise = {name: t + 0.01 * torch.randn(t.shape) for name, t in AFTER.items()}
     halved = {name: t / 2 for name, t in AFTER.items()}
-    assert without_noise(STATE, AFTER, noise) == []
-    assert without_noise(STATE, AFTER, {**noise, "bias": AFTER["bias"]}) == ["bias"]
-    assert without_noise(STATE, AFTER, halved) == ["bias", "weight"]
-    assert without_noise(STATE, AFTER, {**noise, "bias": STATE["bias"]}) == [], "what is not sent needs no noise"
+    assert find_tensors_without_noise(STATE, AFTER, noise) == []
+    assert find_tensors_without_noise(STATE, AFTER, {**noise, "bias": AFTER["bias"]}) == ["bias"]
+    assert find_tensors_without_noise(STATE, AFTER, halved) == ["bias", "weight"]
+    assert find_tensors_without_noise(STATE, AFTER, {**noise, "bias": STATE["bias"]}) == [], (
+        "what is not sent needs no noise"
+    )

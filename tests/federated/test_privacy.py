@@ -12,7 +12,7 @@ from torch.func import functional_call, grad, vmap
 from torch.utils.data import DataLoader, TensorDataset
 
 from fedleak.federated.loop import record
-from fedleak.federated.privacy import DPSGD, Privacy, accounted, gaussian_epsilon
+from fedleak.federated.privacy import DPSGD, Privacy, account_epsilon, gaussian_epsilon
 from fedleak.federated.recording import read
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -22,14 +22,14 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def test_without_sampling_epsilon_is_exact_and_just_below_opacus_upper_bound(history):
     accountant = PRVAccountant()
     accountant.history = list(history)
-    assert accountant.get_epsilon(1e-5) - 0.03 < accounted(history, 1e-5) < accountant.get_epsilon(1e-5)
+    assert accountant.get_epsilon(1e-5) - 0.03 < account_epsilon(history, 1e-5) < accountant.get_epsilon(1e-5)
 
 
 def test_sampling_is_left_to_opacus():
     accountant = PRVAccountant()
     accountant.history = [(1.0, 0.1, 10)]
-    assert accounted(((1.0, 0.1, 10),), 1e-5) == pytest.approx(accountant.get_epsilon(1e-5))
-    assert accounted(((0.0, 0.1, 10),), 1e-5) == math.inf
+    assert account_epsilon(((1.0, 0.1, 10),), 1e-5) == pytest.approx(accountant.get_epsilon(1e-5))
+    assert account_epsilon(((0.0, 0.1, 10),), 1e-5) == math.inf
 
 
 def test_the_ends_of_epsilon():
@@ -116,9 +116,9 @@ SHUFFLED = gaussian_epsilon(math.sqrt(2) / 2, 1e-5)
 @pytest.mark.parametrize(
     ("poisson", "engine", "rate", "epsilon", "wrong"),
     [
-        (True, True, 0.2, accounted(((2.0, 0.2, 10),), 1e-5), ""),
+        (True, True, 0.2, account_epsilon(((2.0, 0.2, 10),), 1e-5), ""),
         (False, True, 0.2, SHUFFLED, "not drawn by Poisson sampling"),
-        (True, False, 1.0, accounted(((2.0, 1.0, 10),), 1e-5), ""),
+        (True, False, 1.0, account_epsilon(((2.0, 1.0, 10),), 1e-5), ""),
     ],
     ids=["as Opacus accounts", "shuffled batches", "without an accountant no sampling is claimed"],
 )

@@ -23,7 +23,7 @@ from fedleak.federated import Update
 from fedleak.federated.privacy import gaussian_epsilon
 from fedleak.federated.recording import read
 from fedleak.flower import InProcess, RecordingMod, note, recorded, secure_run
-from fedleak.flower.recording import of_mod
+from fedleak.flower.recording import read_mod_claim
 
 LR, BATCH, NODES = 0.1, 4, 3
 SIZES = [8, 10, 11]  # the last batches are smaller, and the samples are weighted
@@ -130,7 +130,7 @@ def test_the_mod_for_local_privacy_is_taken_at_its_word_and_checked(tmp_path):
         assert (privacy.claimed, privacy.delta, privacy.by) == (1.0, 0.1, "LocalDpMod")
         assert privacy.epsilon == pytest.approx(gaussian_epsilon(2 / (0.1 * (2 * math.log(12.5)) ** 0.5), 0.1))
         assert "the noise is too small" in privacy.wrong()[0], "two clipped updates lie up to 2 apart, not 0.1"
-    enough = of_mod(LocalDpMod(clipping_norm=1.0, sensitivity=2.0, epsilon=0.5, delta=1e-5))
+    enough = read_mod_claim(LocalDpMod(clipping_norm=1.0, sensitivity=2.0, epsilon=0.5, delta=1e-5))
     assert enough.epsilon < 0.5
     assert not enough.wrong()
 

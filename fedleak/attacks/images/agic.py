@@ -1,4 +1,4 @@
-"""AGIC (Xu et al., SRDS 2022): FedAvg updates as one batch, layer weights, and several epochs' updates together."""
+"""AGIC (Xu et al., SRDS 2022): invert FedAvg updates as one batch, with weighted layers, over several epochs."""
 
 import dataclasses
 import math
@@ -17,25 +17,25 @@ from fedleak.federated import Update, fedavg
 from fedleak.models import input_shape
 
 AGIC = dataclasses.replace(INVG, name="AGIC")
-"""InvG's descent: in the paper's Table IV "only layer weights" make the difference."""
+"""InvG's optimisation; in the paper's Table IV "only layer weights" differ."""
 BETA = 50.0
-"""For untrained networks; 2 for trained ones (Sec. V-A)."""
+"""Weight of the last convolution, for untrained networks; the paper uses 2 for trained ones (Sec. V-A)."""
 GAMMAS = (1.0, 0.1)
-"""Weight of the first epoch's updates, and of all later ones (Sec. V-A)."""
-TOLERATED = 0.1
+"""Weights of the first epoch's updates and of all later epochs' (Sec. V-A)."""
+MAX_ONE_BATCH_ERROR = 0.1
 """Relative error of the one-batch approximation above which `reconstruct` warns."""
 
 Shape = Literal["none", "linear", "log", "exp"]
-_SHAPES: dict[str, Callable[[float, int], float]] = {
+_WEIGHT_SHAPES: dict[str, Callable[[float, int], float]] = {
     "linear": lambda i, n: (i - 1) / (n - 1),
     "log": lambda i, n: math.log(i) / math.log(n),
-    # a e^x + b, in a form that does not overflow
+    # a e^x + b, written without overflow
     "exp": lambda i, n: (math.exp(i - n) - math.exp(1 - n)) / (1 - math.exp(1 - n)),
 }
 
 
 def layer_function(shape: Shape, convolutions: int, beta: float) -> list[float]:
-    """Return l_1 … l_N, from 1 at the first convolution to `beta` at the last (Table I; Eq. 7 if linear).
+    """Return the layers' factors l_1 … l_N, from 1 at the first convolution to `beta` at the last (Table I, Eq. 7).
 
     Raises `ValueError` for an unknown shape or a `beta` that is not positive.
     """
@@ -43,9 +43,9 @@ def layer_function(shape: Shape, convolutions: int, beta: float) -> list[float]:
         raise ValueError(f"beta is positive, got {beta}")
     if shape == "none" or convolutions == 1:
         return [1.0] * convolutions
-    if shape not in _SHAPES:
-        raise ValueError(f"unknown layer function {shape!r}; known: none, {', '.join(_SHAPES)}")
-    return [1 + (beta - 1) * _SHAPES[shape](i, convolutions) for i in range(1, convolutions + 1)]
+    if shape not in _WEIGHT_SHAPES:
+        raise ValueError(f"unknown layer function {shape!r}; known: none, {', '.join(_WEIGHT_SHAPES)}")
+    return [1 + (beta - 1) * _WEIGHT_SHAPES[shape](i, convolutions) for i in range(1, convolutions + 1)]
 
 
 def layer_weights(
@@ -64,9 +64,9 @@ def layer_weights(
     beta, shape
         See `layer_function`.
     relu
-        Multiply a convolution's weight by 1 / (1 - p), p being the share of exact zeros in its gradient.
+        Whether to multiply a convolution's weight by 1 / (1 - p), with p the share of exact zeros in its gradient.
     norms
-        The paper does not name batch norm: its parameters get their convolution's weight, or 1.
+        Weight of batch norm's parameters, which the paper does not mention: their convolution's weight, or 1.
     """
 
     def weigh(update: Update, model: nn.Module) -> dict[str, float]:
@@ -77,8 +77,8 @@ def layer_weights(
         weights: dict[str, float] = {}
         current = linear[names[0]]
         for parameter, _ in model.named_parameters():
-            layer, _, own = parameter.rpartition(".")
-            if layer in linear and own == "weight":
+            layer, _, kind = parameter.rpartition(".")
+            if layer in linear and kind == "weight":
                 zeros = float((update.gradient(parameter) == 0).double().mean()) if relu else 0.0
                 current = linear[layer] / (1 - zeros) if zeros < 1 else linear[layer]
             if isinstance(model.get_submodule(layer), nn.Linear):
@@ -91,26 +91,26 @@ def layer_weights(
 
 
 def one_batch_error(update: Update, model: nn.Module, x: Tensor, y: Tensor) -> float:
-    """Return how far the update's mean gradient is from that of one large batch, relative to the latter (Eq. 4).
+    """Return the relative error of approximating a FedAvg update by the gradient of one large batch (Eq. 4).
 
-    The update is FedAvg's, from this model, on the batches x ``[steps, B, C, H, W]`` and y ``[steps, B]``.
+    The update is that of the model on the batches x ``[steps, B, C, H, W]`` and y ``[steps, B]``.
     """
-    whole = fedavg(model, x.flatten(0, 1)[None], y.flatten()[None], lr=1.0).tensors
-    gap = sum(((update.gradient(n) - g) ** 2).sum().double() for n, g in whole.items())
-    return math.sqrt(gap / sum((g**2).sum().double() for g in whole.values()))
+    one_batch_gradient = fedavg(model, x.flatten(0, 1)[None], y.flatten()[None], lr=1.0).tensors
+    squared_error = sum(((update.gradient(n) - g) ** 2).sum().double() for n, g in one_batch_gradient.items())
+    return math.sqrt(squared_error / sum((g**2).sum().double() for g in one_batch_gradient.values()))
 
 
 def expected_error(update: Update, model: nn.Module, labels: Tensor, seed: int = 0) -> float:
-    """Return the one-batch error that the attacker can measure: on noise images with the labels ``[samples]``."""
+    """Estimate the one-batch error as an attacker can: on noise images with the labels ``[samples]``."""
     if update.steps == 1:
         return 0.0
-    like = next(model.parameters())
+    reference = next(model.parameters())
     generator = torch.Generator().manual_seed(seed)
-    batch = update.samples // update.steps  # a smaller last batch is left out of this estimate
+    batch = update.samples // update.steps  # without a smaller last batch
     shape = (update.steps, batch, *input_shape(model))
-    x = torch.rand(shape, generator=generator).to(like)
+    x = torch.rand(shape, generator=generator).to(reference)
     order = torch.randperm(len(labels), generator=generator)
-    y = labels.to(like.device)[order[: update.steps * batch].to(like.device)].view(shape[:2])
+    y = labels.to(reference.device)[order[: update.steps * batch].to(reference.device)].view(shape[:2])
     return one_batch_error(fedavg(model, x, y, update.lr or 1.0, "delta"), model, x, y)
 
 
@@ -133,12 +133,12 @@ def invert_many(
     Parameters
     ----------
     rounds, models, labels
-        For every round (epoch) N updates, the n-th of each having samples in common, the model before it, and labels
-        ``[N, samples]``.
+        Per round (epoch): N updates, of which the n-th has samples in common with the n-th of the other rounds; the
+        model before the round; labels ``[N, samples]``.
     index
-        For every round, which of the dummy images each sample is; by default the same ones in all.
+        Per round: the index of each sample among the dummy images; by default the same for all rounds.
     gammas, weights
-        Weights of the rounds, by default 1 and then 0.1; alpha, by default `layer_weights()`, for an untrained network.
+        Weights of the rounds, by default 1 and then 0.1; rule for the layers' weights, by default `layer_weights()`.
     descent, **options
         As for `fedleak.attacks.images.invg.invert_many`.
     """
@@ -179,58 +179,59 @@ def reconstruct(
     Parameters
     ----------
     updates, model, labels, iterations
-        As for `fedleak.attacks.images.invg.reconstruct`, but the labels are in any order, of FedAvg too.
+        As for `fedleak.attacks.images.invg.reconstruct`, but with labels in any order, also under FedAvg.
     rule
-        The label attack that infers them; GI, as in the paper, never repeats a label.
+        Name of the label attack that infers labels; GI, as in the paper, never repeats a label.
     beta
         Weight of the last convolution.
     **options
-        Of `invert_many`.
+        Options of `invert_many`.
 
     Warns
     -----
     UserWarning
-        If the one-batch approximation is off by more than a tenth at this learning rate, with the measured error.
+        The one-batch approximation has a relative error above 0.1 at this learning rate.
     """
-    many, found = labelled(updates, model, labels, rule)
-    error = expected_error(many[0], model, found[0])
-    if error > TOLERATED:
+    update_list, label_rows = labelled(updates, model, labels, rule)
+    error = expected_error(update_list[0], model, label_rows[0])
+    if error > MAX_ONE_BATCH_ERROR:
+        first = update_list[0]
         warnings.warn(
-            f"{many[0].steps} local steps with learning rate {many[0].lr:g}: on noise images the one-batch "
+            f"{first.steps} local steps with learning rate {first.lr:g}: on noise images the one-batch "
             f"approximation is off by {100 * error:.0f} % of the gradient, which is more than AGIC is made for (Eq. 4)",
             stacklevel=2,
         )
     weights = layer_weights(beta)
-    images = invert_many([many], [model], [found], weights=weights, iterations=iterations, **options).images
+    images = invert_many([update_list], [model], [label_rows], weights=weights, iterations=iterations, **options).images
     return images[0] if isinstance(updates, Update) else images
 
 
 def similarity(first: Tensor, second: Tensor, pooling: int = 2) -> Tensor:
-    """Return the mean squared error of all pairs of images ``[K, L]``, after average pooling (1: none; Sec. IV-B)."""
+    """Return the mean squared error of all pairs of images, ``[K, L]``, after average pooling (1: none; Sec. IV-B)."""
     pooled = [nn.functional.avg_pool2d(x, pooling).flatten(1) for x in (first, second)]
     return torch.cdist(pooled[0], pooled[1]).square() / pooled[0].shape[1]
 
 
 def greedy_pairs(errors: Tensor, allowed: Tensor | None = None) -> Tensor:
-    """Map one-to-one from the smallest error ``[K, K]`` to the largest (Sec. IV-B, step 1).
+    """Match the images of two epochs one-to-one, in the order of their errors ``[K, K]`` (Sec. IV-B, step 1).
 
-    Every image of the first epoch gets a partner in the second, ``[K]``. `allowed` are the pairs that share a label,
-    ``[K, K]``, by default all; what is left when no allowed pair is, is matched without. Raises `ValueError` if the
-    epochs do not hold equally many images.
+    Returns the second epoch's partner of each image of the first, ``[K]``. `allowed` are the pairs that share a label,
+    ``[K, K]``, by default all; images without an allowed partner are matched last. Raises `ValueError` if the epochs
+    do not have equally many images.
     """
     if errors.shape[0] != errors.shape[1]:
         raise ValueError(f"the epochs hold {errors.shape[0]} and {errors.shape[1]} images: no one-to-one mapping")
     order = errors.cpu().flatten().argsort(stable=True)
-    if allowed is not None:  # these first
+    if allowed is not None:  # allowed pairs first
         order = order[allowed.cpu().flatten()[order].logical_not().int().argsort(stable=True)]
     partner: dict[int, int] = {}
-    for place in order.tolist():
-        row, column = divmod(place, len(errors))
+    for position in order.tolist():
+        row, column = divmod(position, len(errors))
         if row not in partner and column not in partner.values():
             partner[row] = column
     return torch.tensor([partner[row] for row in range(len(errors))])
 
 
 def share_a_label(first: Tensor, second: Tensor) -> Tensor:
-    """Say which of the lists of labels ``[K, S]`` and ``[L, S]`` have one in common, ``[K, L]``."""
+    """Return which pairs of label lists ``[K, S]`` and ``[L, S]`` have a label in common, ``[K, L]``."""
     return (first[:, None, :, None] == second[None, :, None, :]).flatten(2).any(2)

@@ -1,4 +1,4 @@
-"""DLG, deep leakage from gradients (Zhu et al., NeurIPS 2019): images and labels by matching gradients."""
+"""DLG, deep leakage from gradients (Zhu et al., NeurIPS 2019): reconstruct images and labels by matching gradients."""
 
 from functools import partial
 from typing import Unpack
@@ -12,16 +12,16 @@ from fedleak.attacks.images.problem import Descent, Inversion, Start
 from fedleak.federated import Update
 
 ITERATIONS = 100
-"""Outer L-BFGS steps in LLG's comparison (Sec. 6.1); each makes up to 20 evaluations of the gradient."""
+"""Outer L-BFGS steps, as in LLG's comparison (Sec. 6.1); each evaluates the gradient up to 20 times."""
 DLG = Descent("DLG", "l2", box=False, optimiser="lbfgs", lr=1.0, labels=True)
 DLG_ADAM = Descent("DLG-Adam", "l2", box=False, lr=0.1)
-"""AGIC's baseline (Sec. V-A): Adam in place of L-BFGS, which fails on deep networks; the labels are given.
-`fedleak.attacks.images.invg.invert_many` takes it for many updates."""
+"""AGIC's baseline (Sec. V-A): given labels, and Adam instead of L-BFGS, which fails on deep networks.
+Pass it to `fedleak.attacks.images.invg.invert_many` for many updates."""
 _DLG = partial(inversion, paper="zhu2019dlg")
 
 
 def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **options: Unpack[Start]) -> Inversion:
-    """Find dummy images and labels whose gradient is closest to the update's (L-BFGS, learning rate 1).
+    """Optimise dummy images and labels until their gradient is close to the update's (L-BFGS, learning rate 1).
 
     Images are not clipped; NaN or infinite iterates are never returned.
 
@@ -31,8 +31,8 @@ def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **o
     Parameters
     ----------
     update, model
-        A client's update with the gradients of all layers, and the model before the round. For several local steps one
-        dummy batch, as large as all of them together, matches their mean gradient.
+        A client's update with the gradients of all layers, and the model before the round. For several local steps the
+        mean gradient is matched by one dummy batch of all samples.
     iterations, **options
         Outer steps; seed, shape and snapshots as for `fedleak.attacks.images.engine.invert`.
     """
@@ -70,7 +70,7 @@ def recover(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, *
 def reconstruct_adam(
     update: Update, model: nn.Module, *, labels: Tensor | None = None, iterations: int = 1000, **options: Unpack[Start]
 ) -> Tensor:
-    """Reconstruct by DLG-Adam, ``[samples, C, H, W]`` in [0, 1]; without `labels` by GI's rule."""
-    many, found = labelled(update, model, labels)
-    view = View(many, model, found)
+    """Reconstruct images ``[samples, C, H, W]`` in [0, 1] by DLG-Adam; GI infers the labels if None are given."""
+    update_list, label_rows = labelled(update, model, labels)
+    view = View(update_list, model, label_rows)
     return invert([view], DLG_ADAM, iterations=iterations, **options).images[0].clamp(0, 1)

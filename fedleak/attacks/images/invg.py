@@ -1,4 +1,4 @@
-"""InvG, Inverting Gradients (Geiping et al., NeurIPS 2020): cosine of the gradients, total variation, signed Adam."""
+"""InvG, Inverting Gradients (Geiping et al., NeurIPS 2020): match gradients by their cosine, with signed Adam."""
 
 import warnings
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from fedleak.attacks.registry import WHITE_BOX, Need, attack, get
 from fedleak.federated import Update
 
 INVG = Descent("InvG", "cosine", total_variation=1e-4, signed=True, decay=(0.375, 0.625, 0.875))
-"""The weight of the total variation is AGIC's for an untrained ResNet20-4 (Sec. V-A)."""
+"""InvG's optimisation; the weight of the total variation is AGIC's for an untrained ResNet20-4 (Sec. V-A)."""
 ITERATIONS = 10_000
-"""As in AGIC's experiments."""
-# Registers an inversion of all layers' gradients.
+"""Optimiser steps, as in AGIC's experiments."""
+# A decorator that registers an inversion of all layers' gradients.
 inversion = partial(
     attack,
     goal="images",
@@ -29,11 +29,10 @@ inversion = partial(
 
 
 def inferred(update: Update, model: nn.Module, rule: str = "GI") -> Tensor:
-    """Infer the labels ``[samples]`` with a label attack of the registry, in ascending order.
+    """Infer the labels ``[samples]``, in ascending order, with the label attack named `rule`.
 
-    `rule` is its name. GI, which the AGIC paper uses, never repeats a label; others do (LLG, LLG*, iLRG, …). Warns
-    if labels must repeat and GI is used. Raises `ValueError` if the rule recovers nothing, or not as many labels as
-    there are samples.
+    GI, which the AGIC paper uses, never repeats a label; other attacks do (LLG, LLG*, iLRG, …). Warns if labels repeat
+    and GI is used. Raises `ValueError` if the attack recovers nothing, or not as many labels as there are samples.
     """
     try:
         counts = get(rule)(update, model, adversary=WHITE_BOX)
@@ -53,11 +52,11 @@ def inferred(update: Update, model: nn.Module, rule: str = "GI") -> Tensor:
 def labelled(
     updates: Update | Sequence[Update], model: nn.Module, labels: Tensor | None, rule: str = "GI"
 ) -> tuple[list[Update], Tensor]:
-    """Return one or more updates as a list, and their labels ``[N, samples]``, by a rule where none are given."""
-    many = [updates] if isinstance(updates, Update) else list(updates)
+    """Return updates as a list, and their labels ``[N, samples]``, which `rule` infers if None are given."""
+    update_list = [updates] if isinstance(updates, Update) else list(updates)
     if labels is None:
-        labels = torch.stack([inferred(u, model, rule) for u in many])
-    return many, torch.as_tensor(labels).reshape(len(many), -1)
+        labels = torch.stack([inferred(u, model, rule) for u in update_list])
+    return update_list, torch.as_tensor(labels).reshape(len(update_list), -1)
 
 
 def invert_many(
@@ -69,20 +68,20 @@ def invert_many(
     simulate: bool = True,
     **options: Unpack[Options],
 ) -> Inversion:
-    """Invert N updates at once.
+    """Reconstruct the images behind N updates at once.
 
     Parameters
     ----------
     updates, model
         N updates of the same kind, samples and steps, and the model before the round.
     labels
-        ``[N, samples]``, of FedAvg step after step: a simulation has to be GIVEN which label belongs to which step.
+        Labels ``[N, samples]``; under FedAvg in the order of the steps, which a simulation cannot infer.
     descent
-        By default InvG's.
+        Optimisation; by default InvG's.
     simulate
-        Whether to simulate the local steps of FedAvg; FedSGD has a single step, so it makes no difference.
+        Whether to simulate the local steps of FedAvg.
     **options
-        Of `fedleak.attacks.images.engine.invert`.
+        Options of `fedleak.attacks.images.engine.invert`.
     """
     view = View(updates, model, labels, simulate=simulate and updates[0].steps > 1)
     return invert([view], descent, **options)
@@ -110,14 +109,14 @@ def reconstruct(
     Parameters
     ----------
     updates, model
-        One update, or several, each a reconstruction of its own, and the model before the round.
+        One update, or several for independent reconstructions; the model before the round.
     labels
-        ``[samples]`` or ``[N, samples]``; by default by GI's rule. FedAvg requires them, in the order of the steps.
+        Labels ``[samples]`` or ``[N, samples]``, by default inferred by GI. FedAvg requires them, in the steps' order.
     iterations, **options
-        Of `invert_many`.
+        Options of `invert_many`.
     """
     if labels is None and (updates if isinstance(updates, Update) else updates[0]).steps > 1:
         raise ValueError("InvG simulates the local steps, and no attack says which label belongs to which: pass labels")
-    many, found = labelled(updates, model, labels)
-    images = invert_many(many, model, found, iterations=iterations, **options).images
+    update_list, label_rows = labelled(updates, model, labels)
+    images = invert_many(update_list, model, label_rows, iterations=iterations, **options).images
     return images[0] if isinstance(updates, Update) else images

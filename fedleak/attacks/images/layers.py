@@ -1,9 +1,9 @@
-"""Gradients of many reconstructions at once, by layers whose weights carry an axis of reconstructions.
+"""Compute the gradients of many reconstructions at once, by layers whose weights have an axis of reconstructions.
 
-In a copy of the model every convolution, batch norm and fully connected layer takes weights with one more axis in
-front, ``[N, ...]``, and images ``[N * B, C, H, W]``, B for each of the N reconstructions. The N weights have the same
-values, so one forward pass serves all, but the gradient with respect to them is N gradients. Convolutions, and batch
-norms with running statistics, have an explicit second derivative.
+In a copy of the model each convolution, batch norm and fully connected layer takes weights with an additional first
+axis, ``[N, ...]``, and images ``[N * B, C, H, W]``, B for each of the N reconstructions. The N weights are equal, so
+that one forward pass suffices, but the gradient with respect to them is N gradients. Convolutions, and batch norms with
+running statistics, have an explicit second derivative.
 """
 
 import copy
@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedleak.attacks.images.convolution import convolve, side_by_side
+from fedleak.attacks.images.convolution import convolve, prefers_batched_kernels
 
 
 def _grouped(x: Tensor, runs: int) -> Tensor:
-    """Lay reconstructions side by side as channels: ``[N * B, C, H, W]`` to ``[B, N * C, H, W]``."""
+    """Move reconstructions to the channels: ``[N * B, C, H, W]`` to ``[B, N * C, H, W]``."""
     return x.unflatten(0, (runs, -1)).transpose(0, 1).flatten(1, 2)
 
 
@@ -52,9 +52,9 @@ class _StackedLinear(nn.Linear):
 
 
 class _Norm(Function):
-    """Batch norm by running statistics of equal weights ``[N, C]``, with `unit` one over the standard deviation.
+    """Batch norm by running statistics, with equal weights ``[N, C]``; `unit` is the inverse standard deviation.
 
-    Its derivatives are written out, and none with respect to the weights is taken after the first.
+    The derivatives are explicit; with respect to the weights there is no second one.
     """
 
     @staticmethod
@@ -65,7 +65,7 @@ class _Norm(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        # With a graph for the gradient that is matched; the pass from the distance to the images needs none.
+        # The matched gradient needs a graph; the pass from the distance to the images does not.
         if torch.is_grad_enabled():
             return *_NormBackward.apply(*grads, *ctx.saved_tensors), None, None
         _, weight, _, unit = ctx.saved_tensors
@@ -76,12 +76,12 @@ class _NormBackward(Function):
     @staticmethod
     def forward(ctx: Any, grad: Tensor, x: Tensor, weight: Tensor, mean: Tensor, unit: Tensor) -> tuple[Tensor, ...]:
         ctx.save_for_backward(grad, x, weight, mean, unit)
-        if side_by_side(x):
+        if prefers_batched_kernels(x):
             shape = (len(weight), -1)
-            seen = grad * (x - mean[:, None, None])
-            on_weight, on_bias = (part.unflatten(0, shape).sum((1, 3, 4)) for part in (seen, grad))
+            centred_products = grad * (x - mean[:, None, None])
+            on_weight, on_bias = (part.unflatten(0, shape).sum((1, 3, 4)) for part in (centred_products, grad))
             return grad * (weight[0] * unit)[:, None, None], on_weight * unit, on_bias
-        # unit**-2 is the running variance plus eps, so the kernel's own eps is 0.
+        # unit**-2 is the running variance plus eps, so that the kernel's eps is 0.
         fixed = (weight[0], mean, unit**-2, None, None, False, 0.0, [True, True, True])
         pairs = zip(grad.chunk(len(weight)), x.chunk(len(weight)), strict=True)
         parts = [torch.ops.aten.native_batch_norm_backward(g, p, *fixed) for g, p in pairs]
@@ -92,12 +92,12 @@ class _NormBackward(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         on_x, on_weight, on_bias = grads
         grad, x, weight, mean, unit = ctx.saved_tensors
-        # The outputs are linear in grad and affine in x, so their derivatives need no other intermediate results.
+        # The outputs are linear in grad and affine in x, so that their derivatives need no other intermediate results.
         runs, slope = len(weight), unit * on_weight
         shift, slope = _per_run(on_bias - mean * slope, 4), _per_run(slope, 4)
-        twice = torch.addcmul(shift, x.unflatten(0, (runs, -1)), slope)
-        twice.addcmul_(on_x.unflatten(0, (runs, -1)), (weight[0] * unit)[:, None, None])
-        return twice.flatten(0, 1), (grad.unflatten(0, (runs, -1)) * slope).flatten(0, 1), None, None, None
+        on_grad = torch.addcmul(shift, x.unflatten(0, (runs, -1)), slope)
+        on_grad.addcmul_(on_x.unflatten(0, (runs, -1)), (weight[0] * unit)[:, None, None])
+        return on_grad.flatten(0, 1), (grad.unflatten(0, (runs, -1)) * slope).flatten(0, 1), None, None, None
 
 
 class _StackedNorm(nn.BatchNorm2d):
@@ -106,7 +106,7 @@ class _StackedNorm(nn.BatchNorm2d):
     def forward(self, x: Tensor) -> Tensor:
         runs = len(self.weight)
         if self.training or self.running_mean is None:
-            parts = _grouped(x, runs)  # as channels of one batch, each reconstruction has statistics of its own
+            parts = _grouped(x, runs)  # as channels, so that each reconstruction has its own statistics
             scale, shift = self.weight.flatten(), self.bias.flatten()
             return _ungrouped(nn.functional.batch_norm(parts, None, None, scale, shift, True, 0.0, self.eps), runs)
         assert self.running_var is not None
@@ -122,8 +122,8 @@ class _StackedNorm(nn.BatchNorm2d):
 _STACKED: dict[type, type] = {nn.Conv2d: _StackedConv, nn.Linear: _StackedLinear, nn.BatchNorm2d: _StackedNorm}
 
 
-def stackable(model: nn.Module) -> bool:
-    """Say whether every layer with parameters is one that has a stacked form."""
+def is_stackable(model: nn.Module) -> bool:
+    """Return whether each layer with parameters has a stacked form."""
     for module in model.modules():
         if next(module.parameters(recurse=False), None) is None:
             continue
@@ -134,19 +134,19 @@ def stackable(model: nn.Module) -> bool:
     return True
 
 
-def stacked(model: nn.Module, *, constant: bool = True) -> nn.Module:
-    """Return a copy of the model whose parameters, when it is called, have an axis of reconstructions in front.
+def stack_layers(model: nn.Module, *, constant: bool = True) -> nn.Module:
+    """Return a copy of the model that is called with parameters ``[N, ...]``, one set per reconstruction.
 
     Parameters
     ----------
     model
-        See `stackable`.
+        A model for which `is_stackable` is true.
     constant
-        The weights are the same for all reconstructions and depend on nothing, so that no derivative with respect to
-        them is taken after the first.
+        Whether the weights are equal for all reconstructions and depend on nothing, so that no second derivative with
+        respect to them is needed.
     """
-    twin = copy.deepcopy(model)
-    for module in twin.modules():
+    stacked_model = copy.deepcopy(model)
+    for module in stacked_model.modules():
         if type(module) in _STACKED:
             module.__class__ = _STACKED[type(module)]  # in place, so names, buffers and shared modules stay as they are
             if isinstance(module, _StackedConv | _StackedNorm):
@@ -155,4 +155,4 @@ def stacked(model: nn.Module, *, constant: bool = True) -> nn.Module:
                 module.transformed = {}
         elif isinstance(module, nn.ReLU):
             module.inplace = False
-    return twin
+    return stacked_model

@@ -1,8 +1,8 @@
-"""MANDRAKE, also LOKI (Zhao et al. 2023): images of all clients from the sum, by a module in front of the model.
+"""MANDRAKE, also LOKI (Zhao et al. 2023): reconstruct all clients' images from the sum, by a module before the model.
 
-A convolution copies the image into channels of the client's own and leaves the others' at zero, so that the sum of the
-gradients of the next layer holds the clients side by side. That layer's units compare the mean brightness with
-thresholds: the difference of two neighbouring units' gradients is the images with a brightness between theirs.
+A convolution copies the image into channels that only one client uses and sets the others to zero, so that the sum of
+the next layer's gradients has each client's in other columns. That layer's units compare the mean brightness with
+thresholds: the difference of two neighbouring units' gradients comes from images with a brightness between theirs.
 """
 
 from collections import OrderedDict
@@ -17,10 +17,10 @@ FRONT = ("front.conv.weight", "front.bins.weight", "front.back.weight")
 
 
 class Front(nn.Module):
-    """The module in front of one client's model: convolution, bins, and a layer back to the image's size ``(C, H, W)``.
+    """The module in front of one client's model: a convolution, bins, and a layer back to the shape ``(C, H, W)``.
 
-    Thresholds are increasing brightnesses ``[bins]``, the mean of the pixels in [0, 1]. `seed` is that of the last
-    layer's weights, the same for all clients.
+    Thresholds ``[bins]`` are increasing mean brightnesses of the pixels in [0, 1]. `seed` is that of the last layer's
+    weights, and the same for all clients.
     """
 
     def __init__(self, shape: tuple[int, int, int], client: int, clients: int, thresholds: Tensor, seed: int = 0):
@@ -42,7 +42,7 @@ class Front(nn.Module):
                 self.conv.weight[client * channels + c, c, 1, 1] = 1
             self.bins.weight.fill_(1 / (channels * pixels))
             self.bins.bias.copy_(-thresholds)
-            # The same column for every unit: what flows back to an image's active units is the same for all of them.
+            # Equal columns: all active units of an image get the same gradient.
             self.back.weight.copy_(torch.randn(channels * pixels, 1, generator=generator).expand(-1, n_bins))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -53,15 +53,15 @@ class Front(nn.Module):
 def fronted_model(
     model: nn.Module, shape: tuple[int, int, int], client: int, clients: int, thresholds: Tensor, seed: int = 0
 ) -> nn.Sequential:
-    """Return one client's model, its ``front`` and the original ``model``, which is not copied; see `Front`."""
+    """Return one client's model: its ``front`` and the original ``model``, which is not copied; see `Front`."""
     front = Front(shape, client, clients, thresholds, seed).to(next(model.parameters()).device)
     return nn.Sequential(OrderedDict(front=front, model=model))
 
 
 def thresholds(brightness: Tensor, bins: int = 256) -> Tensor:
-    """Return `bins` thresholds at the quantiles of the normal distribution fitted to some brightnesses ``[N]``."""
-    levels = torch.arange(1, bins + 1, dtype=torch.float64, device=brightness.device) / (bins + 1)
-    return (brightness.double().mean() + brightness.double().std() * torch.special.ndtri(levels)).float()
+    """Return `bins` thresholds: quantiles of a normal distribution that is fitted to some brightnesses ``[N]``."""
+    quantile_levels = torch.arange(1, bins + 1, dtype=torch.float64, device=brightness.device) / (bins + 1)
+    return (brightness.double().mean() + brightness.double().std() * torch.special.ndtri(quantile_levels)).float()
 
 
 @attack(
@@ -76,10 +76,10 @@ def thresholds(brightness: Tensor, bins: int = 256) -> Tensor:
     standalone_reason="the server would have to send another architecture, with a module in front of the model",
 )
 def reconstruct(aggregate: Update, model: nn.Module, *, client: int) -> Tensor:
-    """Return one client's images from the sum of all clients' gradients, ``[found, C, H, W]`` in [0, 1].
+    """Reconstruct one client's images from the sum of all clients' gradients, ``[filled bins, C, H, W]`` in [0, 1].
 
-    A bin with one image gives that image; a bin with several gives a weighted mean of them. The scale, which the bias
-    gradient would give for one client and does not for a sum, follows from the bin: its middle is the mean brightness.
+    A bin with one image gives that image, a bin with several a weighted mean. The scale follows from the bin, whose
+    middle is the mean brightness: a sum's bias gradient does not give it.
 
     `aggregate` is the sum of the clients' gradients, `model` any of their models, and `client` is 0 … U - 1. Raises
     `WithheldParameter` if the gradient of the bins is not shared; `ValueError` if there is no such client, or the
@@ -94,13 +94,13 @@ def reconstruct(aggregate: Update, model: nn.Module, *, client: int) -> Tensor:
     clients = gradient.shape[1] // (channels * height * width)
     if not 0 <= client < clients:
         raise ValueError(f"clients are numbered 0 to {clients - 1}, got {client}")
-    mine = gradient.view(len(gradient), clients, channels, height, width)[:, client]
-    # Unit k is active for every image brighter than its threshold; the last one has no neighbour above.
-    pieces = torch.cat([mine[:-1] - mine[1:], mine[-1:]])
-    size = pieces.abs().amax(dim=(1, 2, 3))
-    found = size > 1e-4 * size.max().clamp(min=1e-30)
-    edges = -front.bins.bias.detach().double()
-    middles = torch.cat([(edges[:-1] + edges[1:]) / 2, edges[-1:]])[found]
-    images = pieces[found]
+    client_gradient = gradient.view(len(gradient), clients, channels, height, width)[:, client]
+    # Unit k is active for each image brighter than its threshold; the last unit has no neighbour above it.
+    differences = torch.cat([client_gradient[:-1] - client_gradient[1:], client_gradient[-1:]])
+    largest_entries = differences.abs().amax(dim=(1, 2, 3))
+    has_images = largest_entries > 1e-4 * largest_entries.max().clamp(min=1e-30)
+    bin_edges = -front.bins.bias.detach().double()
+    middles = torch.cat([(bin_edges[:-1] + bin_edges[1:]) / 2, bin_edges[-1:]])[has_images]
+    images = differences[has_images]
     mean = images.mean(dim=(1, 2, 3))
     return (images * (middles / mean.where(mean != 0, 1.0)).view(-1, 1, 1, 1)).clamp(0, 1).float()

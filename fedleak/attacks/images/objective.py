@@ -1,4 +1,4 @@
-"""What an inversion matches: gradients seen by the server, dummy gradients, and the distance between the two."""
+"""The gradients that an inversion matches, observed and of dummy images, and the distance between them."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -9,19 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedleak.attacks.images.convolution import side_by_side
-from fedleak.attacks.images.layers import stackable, stacked
+from fedleak.attacks.images.convolution import prefers_batched_kernels
+from fedleak.attacks.images.layers import is_stackable, stack_layers
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
 
 Distance = Literal["l2", "cosine"]
 LayerWeights = Callable[[Update, nn.Module], dict[str, float]]
-"""From an update and its model to a weight for every parameter; 1 for those not named."""
+"""``(update, model)`` gives weights by parameter name; the weight of other parameters is 1."""
 
 
 def _inner(a: Sequence[Tensor], b: Sequence[Tensor], weights: Tensor) -> Tensor:
-    """Return the inner products ``[N]`` of rows ``[N, ...]`` a layer, weighted by ``[N, layers]``."""
-    if side_by_side(weights):
+    """Return the inner products ``[N]`` of rows ``[N, ...]`` per layer, weighted by ``[N, layers]``."""
+    if prefers_batched_kernels(weights):
         products = [torch.linalg.vecdot(p, q) for p, q in zip(a, b, strict=True)]
         return (weights * torch.stack(products, dim=1)).sum(1)
     each = [torch.dot(p[n], q[n]) for n in range(len(weights)) for p, q in zip(a, b, strict=True)]
@@ -29,46 +29,47 @@ def _inner(a: Sequence[Tensor], b: Sequence[Tensor], weights: Tensor) -> Tensor:
 
 
 def distance(
-    kind: Distance, found: Sequence[Tensor], target: Sequence[Tensor], weights: Tensor, square: Tensor | None = None
+    kind: Distance, gradients: Sequence[Tensor], target: Sequence[Tensor], weights: Tensor, square: Tensor | None = None
 ) -> tuple[Tensor, list]:
-    """Return the distance of gradients, and its derivative with respect to those found, in closed form.
+    """Return the distance of gradients from targets, and its derivative, in closed form.
 
     Parameters
     ----------
     kind
-        ``"l2"``: the sum over layers of ``alpha_i |g_i - t_i|^2``. ``"cosine"``: one minus the cosine of Eq. 6, which
-        is Eq. 3 where all weights are equal; that of a gradient that is all zero is 0.
-    found, target, weights
-        A tensor ``[N, ...]`` a layer, for N reconstructions, and alpha, ``[N, layers]``.
+        ``"l2"``: the sum over layers of ``alpha_i |g_i - t_i|^2``. ``"cosine"``: one minus the cosine of AGIC's Eq. 6
+        (Eq. 3 if all weights are equal), which is 0 for a zero gradient.
+    gradients, target, weights
+        A tensor ``[N, ...]`` per layer, for N reconstructions, and alpha, ``[N, layers]``.
     square
-        The targets' weighted squared norms ``[N]``, where they are known.
+        The targets' weighted squared norms ``[N]``, if they are already computed.
 
     Returns
     -------
     (Tensor, list of Tensor)
-        Values ``[N]``, and derivatives shaped like `found`.
+        Values ``[N]``, and derivatives in the shapes of `gradients`.
     """
-    found_rows, target_rows = [_flat(f) for f in found], [_flat(t) for t in target]
+    gradient_rows, target_rows = [_flat(f) for f in gradients], [_flat(t) for t in target]
     if kind == "l2":
-        gaps = [f - t for f, t in zip(found_rows, target_rows, strict=True)]
-        value = sum(a * (g * g).sum(1) for a, g in zip(weights.T, gaps, strict=True))
-        slopes = [2 * a[:, None] * g for a, g in zip(weights.T, gaps, strict=True)]
+        differences = [f - t for f, t in zip(gradient_rows, target_rows, strict=True)]
+        value = sum(a * (g * g).sum(1) for a, g in zip(weights.T, differences, strict=True))
+        slopes = [2 * a[:, None] * g for a, g in zip(weights.T, differences, strict=True)]
     else:
-        dot, size = _inner(found_rows, target_rows, weights), _inner(found_rows, found_rows, weights)
+        dot, size = _inner(gradient_rows, target_rows, weights), _inner(gradient_rows, gradient_rows, weights)
         norm = _inner(target_rows, target_rows, weights) if square is None else square
         length = (size * norm).sqrt()
-        safe = torch.where(length > 0, length, torch.ones_like(length))  # a zero gradient has the cosine 0, not NaN
-        value = 1 - dot / safe
+        nonzero = torch.where(length > 0, length, torch.ones_like(length))  # a zero gradient has the cosine 0
+        value = 1 - dot / nonzero
         # The slope of the cosine is a multiple of each gradient (Eq. 3): no graph over all parameters is needed.
-        by_target, by_found = -weights / safe[:, None], weights * (dot / (safe * size.where(size > 0, safe)))[:, None]
-        terms = zip(found_rows, target_rows, by_target.T, by_found.T, strict=True)
+        by_target = -weights / nonzero[:, None]
+        by_gradient = weights * (dot / (nonzero * size.where(size > 0, nonzero)))[:, None]
+        terms = zip(gradient_rows, target_rows, by_target.T, by_gradient.T, strict=True)
         slopes = [(f * b[:, None]).addcmul_(t, a[:, None]) for f, t, a, b in terms]
-    return value, [_shaped(s, f) for s, f in zip(slopes, found, strict=True)]
+    return value, [_shaped(s, f) for s, f in zip(slopes, gradients, strict=True)]
 
 
 @dataclass
 class View:
-    """One round as N independent attacks see it: an update each, the same model, and which dummies went into it.
+    """One round of N independent reconstructions: their updates, the model, and the dummy images in the batch.
 
     Raises `ValueError` for updates that do not go together or do not fit the model, labels of another shape or outside
     the classes, or a simulation without labels or learning rate; `WithheldParameter` if a layer's gradient is not
@@ -76,26 +77,26 @@ class View:
     """
 
     updates: Sequence[Update]
-    """N updates of the same kind, samples, steps and learning rate."""
+    """N updates with the same kind, number of samples, number of steps and learning rate."""
     model: nn.Module
     """The model before the round, in the mode that the clients used."""
     labels: Tensor | None = None
-    """Label of every sample, ``[N, samples]``, step after step. None if the labels are optimised."""
+    """Labels ``[N, samples]``, step after step; None if labels are optimised."""
     index: Sequence[int] | None = None
-    """Position of every sample among the dummy images, ``[samples]``; by default all of them, in order."""
+    """Index of each sample among the dummy images, ``[samples]``; by default all images in order."""
     epoch_weight: float = 1.0
-    """gamma of AGIC's Eq. 5."""
+    """Weight of the round, gamma of AGIC's Eq. 5."""
     layer_weights: LayerWeights | None = None
-    """alpha of Eq. 6, by default 1 for every layer."""
+    """Rule for the layers' weights, alpha of AGIC's Eq. 6; by default 1 for each layer."""
     simulate: bool = False
-    """Follow the client's local steps (InvG) instead of taking all samples as one batch (AGIC's Eq. 4)."""
+    """Whether to simulate the client's local steps (InvG) instead of one batch of all samples (AGIC's Eq. 4)."""
 
     def __post_init__(self) -> None:
         first = self.updates[0]
         if len({(u.samples, u.steps, u.lr) for u in self.updates}) > 1:
             raise ValueError("updates that are inverted together are of the same samples, steps and learning rate")
         self.targets = [
-            _fast(torch.stack([fitting(u.gradient(name), name, p) for u in self.updates]))
+            _channels_last(torch.stack([fitting(u.gradient(name), name, p) for u in self.updates]))
             for name, p in self.model.named_parameters()
         ]
         self.samples, self.steps, self.lr = first.samples, first.steps, first.lr
@@ -113,22 +114,22 @@ class View:
         device = next(self.model.parameters()).device
         self.labels = None if self.labels is None else self.labels.to(device)
         self.places = torch.as_tensor(self.index, device=device)
-        self.parameters = {n: _fast(p.detach()) for n, p in self.model.named_parameters()}
-        given = [self.layer_weights(u, self.model) if self.layer_weights else {} for u in self.updates]
-        self.alphas = self.targets[0].new_tensor([[g.get(n, 1.0) for n in self.parameters] for g in given])
+        self.parameters = {n: _channels_last(p.detach()) for n, p in self.model.named_parameters()}
+        named_weights = [self.layer_weights(u, self.model) if self.layer_weights else {} for u in self.updates]
+        self.alphas = self.targets[0].new_tensor([[g.get(n, 1.0) for n in self.parameters] for g in named_weights])
         rows = [_flat(t) for t in self.targets]
         self.squares = _inner(rows, rows, self.alphas)
-        self.stacks = stackable(self.model)
-        self.net = stacked(self.model, constant=not self.simulate) if self.stacks else copy.deepcopy(self.model)
+        self.stacks = is_stackable(self.model)
+        self.net = stack_layers(self.model, constant=not self.simulate) if self.stacks else copy.deepcopy(self.model)
         if self.targets[0].dtype == torch.float32:
             to: Any = self.net.to  # the types of torch 2.11 lack its memory format
             self.net = to(memory_format=torch.channels_last)
         self.buffers = {name: b.clone() for name, b in self.net.named_buffers()}
-        # A stacked net, and one whose steps are not followed, serves all reconstructions in one pass.
+        # One pass for all reconstructions needs stacked layers, and no simulated steps.
         self.together = self.stacks and (not self.simulate or self.steps == 1)
 
     def gradients(self, images: Tensor, probabilities: Tensor, runs: slice) -> list[Tensor]:
-        """Return the dummies' mean gradients over a local step, ``[n, ...]`` a layer, differentiably.
+        """Return the dummies' mean gradients over the local steps, ``[n, ...]`` per layer, differentiably.
 
         `images` is ``[n, samples, C, H, W]``, `probabilities` ``[n, samples, classes]``, of the reconstructions `runs`.
         """
@@ -140,37 +141,37 @@ class View:
         weights = {n: p.detach().requires_grad_() for n, p in weights.items()}
         steps = self.steps if self.simulate else 1
         batch = self.batch_size
-        total: list[Tensor] = []
+        summed: list[Tensor] = []
         for step in range(steps):
-            part = slice(step * batch, (step + 1) * batch)
-            x, soft = images[:, part].flatten(0, 1), probabilities[:, part].flatten(0, 1)
+            step_samples = slice(step * batch, (step + 1) * batch)
+            x, soft_labels = images[:, step_samples].flatten(0, 1), probabilities[:, step_samples].flatten(0, 1)
             if x.dtype == torch.float32 and x.dim() == 4:
                 x = x.contiguous(memory_format=torch.channels_last)
             logits = functional_call(self.net, (weights, self.buffers), (x,))
-            loss = -(soft * logits.log_softmax(dim=1)).sum() / batch
-            found = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
-            total = [t + f for t, f in zip(total, found, strict=True)] if total else list(found)
+            loss = -(soft_labels * logits.log_softmax(dim=1)).sum() / batch
+            gradients = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
+            summed = [t + f for t, f in zip(summed, gradients, strict=True)] if summed else list(gradients)
             if step + 1 < steps:
                 assert self.lr is not None
-                moved = zip(weights.items(), found, strict=True)
-                weights = {n: w - self.lr * f for (n, w), f in moved}
-        mean = [t / steps for t in total] if steps > 1 else total
+                weights_and_gradients = zip(weights.items(), gradients, strict=True)
+                weights = {n: w - self.lr * f for (n, w), f in weights_and_gradients}
+        mean = [t / steps for t in summed] if steps > 1 else summed
         return mean if self.stacks else [t[None] for t in mean]
 
 
-def _fast(tensor: Tensor) -> Tensor:
-    """Lay weights ``[..., I, h, w]`` out with the channels last, as convolutions in single precision want them."""
+def _channels_last(tensor: Tensor) -> Tensor:
+    """Store weights ``[..., I, h, w]`` channels-last, which makes convolutions in single precision faster."""
     if tensor.dim() < 4 or tensor.dtype != torch.float32:
         return tensor
     return tensor.movedim(-3, -1).contiguous().movedim(-1, -3)
 
 
 def _flat(tensor: Tensor) -> Tensor:
-    """Make rows of a stack of gradients without copying what `_fast` has laid out."""
+    """Flatten a stack of gradients to rows, without a copy of channels-last weights."""
     return (tensor.movedim(-3, -1) if tensor.dim() == 5 else tensor).flatten(1)
 
 
-def _shaped(rows: Tensor, like: Tensor) -> Tensor:
-    if like.dim() != 5:
-        return rows.view_as(like)
-    return rows.view(like.movedim(-3, -1).shape).movedim(-1, -3)
+def _shaped(rows: Tensor, reference: Tensor) -> Tensor:
+    if reference.dim() != 5:
+        return rows.view_as(reference)
+    return rows.view(reference.movedim(-3, -1).shape).movedim(-1, -3)

@@ -1,4 +1,4 @@
-"""What an inversion minimises: the objective as a function of the dummy images, and its gradient."""
+"""The objective of an inversion as a function of the dummy images, and its gradient."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from fedleak.models import head
 
 @dataclass(frozen=True)
 class Descent:
-    """How an attack descends."""
+    """The optimisation of an attack: its distance, regularisation and optimiser."""
 
     name: str
     distance: Distance
@@ -21,13 +21,13 @@ class Descent:
     total_variation: float = 0.0
     """Weight of ``mean |dx| + mean |dy|`` of the normalised images."""
     box: bool = True
-    """Keep pixels in [0, 1] after every step."""
+    """Whether pixels are clipped to [0, 1] after each step."""
     optimiser: Literal["adam", "lbfgs"] = "adam"
     """``"adam"`` or ``"lbfgs"``."""
     lr: float = 0.1
     """Learning rate, in units of normalised pixels."""
     signed: bool = False
-    """Take the sign of the images' gradient."""
+    """Whether the images' gradient is replaced by its sign."""
     decay: tuple[float, ...] = ()
     """Shares of the iterations after which the learning rate falls to a tenth."""
     labels: bool = False
@@ -35,7 +35,7 @@ class Descent:
 
 
 class Start(TypedDict, total=False):
-    """What every inversion takes besides its iterations, as `fedleak.attacks.images.engine.invert` says it."""
+    """Options of every inversion except its iterations; see `fedleak.attacks.images.engine.invert`."""
 
     seed: int | Sequence[int]
     shape: tuple[int, ...] | None
@@ -43,29 +43,29 @@ class Start(TypedDict, total=False):
 
 
 class Options(Start):
-    """The same with the iterations, for functions that have no number of their own."""
+    """Options of an inversion without a default number of iterations."""
 
     iterations: int
 
 
 @dataclass
 class Inversion:
-    """Where N reconstructions ended."""
+    """The results of N reconstructions."""
 
     images: Tensor
-    """``[N, P, C, H, W]``, pixels; in [0, 1] if the descent keeps the box."""
+    """Pixels ``[N, P, C, H, W]``; in [0, 1] if the descent has a `box`."""
     label_logits: Tensor | None
-    """``[N, P, classes]`` where labels were optimised."""
+    """Logits ``[N, P, classes]`` of optimised labels; None if labels were given."""
     values: Tensor
-    """The distance at `images`, without total variation, ``[N]``."""
+    """Distance at `images`, without total variation, ``[N]``."""
     diverged: Tensor
-    """The iteration at which a reconstruction met NaN and was stopped, ``[N]``; -1 if never."""
+    """Iteration at which a reconstruction was stopped because of NaN, ``[N]``; -1 if it was not."""
     snapshots: dict[int, Tensor] = field(default_factory=dict)
-    """Images after some numbers of iterations."""
+    """Images by number of iterations."""
 
 
 class Problem:
-    """The objective as a function of the dummies, and its gradient."""
+    """The objective of N reconstructions as a function of their dummy images and labels."""
 
     def __init__(self, views: Sequence[View], descent: Descent, shape: tuple[int, ...]):
         if not views:
@@ -87,31 +87,31 @@ class Problem:
                 raise ValueError(f"labels lie in 0..{self.classes - 1}")
         self.pool = 1 + max(i for v in views for i in v.index or ())
         self.shape = shape
-        like = views[0].targets[0]
+        reference = views[0].targets[0]
         norm = getattr(views[0].model, "normalise", None)
-        self.mean = norm.mean if norm is not None else like.new_zeros(())
-        self.std = norm.std if norm is not None else like.new_ones(())
+        self.mean = norm.mean if norm is not None else reference.new_zeros(())
+        self.std = norm.std if norm is not None else reference.new_ones(())
         self.low, self.high = (0 - self.mean) / self.std, (1 - self.mean) / self.std
 
     def start(self, seed: int | Sequence[int]) -> list[Tensor]:
-        """Draw N(0, 1) dummies, and label logits where they are optimised, each reconstruction's from its own seed.
+        """Draw dummies, and label logits if labels are optimised, from N(0, 1).
 
-        The n-th seed is ``seed + n``, or the n-th of a list.
+        Reconstruction n has the seed ``seed + n``, or the n-th seed of a list.
         """
         seeds = seed if isinstance(seed, Sequence) else range(seed, seed + self.runs)
         if len(seeds) != self.runs:
             raise ValueError(f"a seed for each of the {self.runs} reconstructions, or one for all; got {len(seeds)}")
-        like, sizes = self.views[0].targets[0], [self.shape]
+        reference, sizes = self.views[0].targets[0], [self.shape]
         if self.descent.labels:
             sizes.append((self.classes,))
         draws: list[list[Tensor]] = []
-        for own in seeds:
-            generator = torch.Generator().manual_seed(own)
-            draws.append([torch.randn(self.pool, *size, generator=generator).to(like) for size in sizes])
+        for run_seed in seeds:
+            generator = torch.Generator().manual_seed(run_seed)
+            draws.append([torch.randn(self.pool, *size, generator=generator).to(reference) for size in sizes])
         return [torch.stack(parts).requires_grad_() for parts in zip(*draws, strict=True)]
 
     def pixels(self, dummies: Tensor) -> Tensor:
-        """Return the images that the model sees before it normalises them."""
+        """Return the dummies as pixels, before the model's normalisation."""
         return dummies * self.std + self.mean
 
     def evaluate(self, dummies: list[Tensor], runs: slice = slice(None)) -> tuple[Tensor, list[Tensor]]:
@@ -123,30 +123,30 @@ class Problem:
         return torch.cat([value for value, _ in pieces]), grads
 
     def _evaluate(self, dummies: list[Tensor], runs: slice) -> tuple[Tensor, list[Tensor]]:
-        held = [d.detach().requires_grad_() for d in dummies]
-        total, values = [torch.zeros_like(d) for d in held], held[0].new_zeros(len(held[0]))
+        variables = [d.detach().requires_grad_() for d in dummies]
+        total, values = [torch.zeros_like(d) for d in variables], variables[0].new_zeros(len(variables[0]))
         for view in self.views:
-            images = self.pixels(held[0].index_select(1, view.places))
+            images = self.pixels(variables[0].index_select(1, view.places))
             if view.labels is None:
-                soft = held[1].index_select(1, view.places).softmax(dim=-1)
+                probabilities = variables[1].index_select(1, view.places).softmax(dim=-1)
             else:
-                soft = nn.functional.one_hot(view.labels[runs], self.classes).to(images)
-            found = view.gradients(images, soft, runs)
+                probabilities = nn.functional.one_hot(view.labels[runs], self.classes).to(images)
+            dummy_gradients = view.gradients(images, probabilities, runs)
             targets = [t[runs] for t in view.targets]
-            gradients = [f.detach() for f in found]
-            seen = (targets, view.alphas[runs], view.squares[runs])
-            value, slopes = distance(self.descent.distance, gradients, *seen)
+            gradients = [f.detach() for f in dummy_gradients]
+            observed = (targets, view.alphas[runs], view.squares[runs])
+            value, slopes = distance(self.descent.distance, gradients, *observed)
             slopes = [view.epoch_weight * s for s in slopes] if view.epoch_weight != 1 else slopes
-            parts = torch.autograd.grad(found, held, slopes, allow_unused=True)
+            parts = torch.autograd.grad(dummy_gradients, variables, slopes, allow_unused=True)
             total = [t if p is None else t + p for t, p in zip(total, parts, strict=True)]
             values = values + view.epoch_weight * value
         if self.descent.total_variation:
-            total[0] = total[0] + self.descent.total_variation * total_variation_slope(held[0].detach())
+            total[0] = total[0] + self.descent.total_variation * total_variation_slope(variables[0].detach())
         return values, total
 
 
 def total_variation_slope(x: Tensor) -> Tensor:
-    """Return the derivative of ``mean |dx| + mean |dy|`` of every reconstruction's images ``[N, P, C, H, W]``."""
+    """Return the derivative of ``mean |dx| + mean |dy|`` for each reconstruction's images ``[N, P, C, H, W]``."""
     slope = torch.zeros_like(x)
     for dim in (-1, -2):
         sign = x.diff(dim=dim).sign() / x[0].narrow(dim, 0, x.shape[dim] - 1).numel()

@@ -7,189 +7,91 @@ serves the convolution, the weights' gradient and its derivative.
 """
 
 import functools
+import importlib.util
 import logging
-from collections.abc import Callable
-from typing import Any
+from types import ModuleType
 
-import numpy as np
 import torch
 from torch import Tensor
 
-CHANNELS = 64
-"""Channels that are transformed at a time: their 6 x 6 tile fits a processor's first cache."""
-
-
-def _image(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> tuple:
-    p, q, r, s = e - 4 * c, d - 4 * b, e - c, 2 * (d - b)
-    return 4 * a - 5 * c + e, p + q, p - q, r + s, r - s, 4 * b - 5 * d + f
-
-
-def _image_transposed(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> tuple:
-    p, q, r, s = b + c, b - c, d + e, d - e
-    return 4 * a, 4 * f - 4 * q - 2 * s, -5 * a - 4 * p - r, q + 2 * s - 5 * f, a + p + r, f
-
-
-def _output(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> tuple:
-    p, q, r, s = a + c, b + d, a + 4 * c, 2 * b + 8 * d
-    return a, p + q, p - q, r + s, r - s, d
-
-
-def _output_transposed(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> tuple:
-    p, q, r, s = b + c, b - c, d + e, d - e
-    return a + p + r, q + 2 * s, p + 4 * r, q + 8 * s + f, a, a
-
-
-def _weight(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> tuple:
-    sixth, twelfth = np.float32(1 / 6), np.float32(1 / 12)
-    p, q, r = -sixth * (a + c), sixth * b, sixth * (np.float32(0.25) * a + c)
-    return np.float32(0.25) * a, p - q, p + q, r + twelfth * b, r - twelfth * b, c
-
-
-def _weight_transposed(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> tuple:
-    sixth, twelfth = np.float32(1 / 6), np.float32(1 / 12)
-    p, r = sixth * (b + c), sixth * (d + e)
-    return np.float32(0.25) * (a + r) - p, sixth * (c - b) + twelfth * (d - e), r - p + f, a, a, a
-
-
-def available() -> bool:
-    """Say whether numba is installed, and log once where it is not."""
-    return _numba() is not None
-
 
 @functools.cache
-def _numba() -> Any:
+def is_available() -> bool:
+    """Return whether numba is installed and can store machine code; log once if not."""
+    if importlib.util.find_spec("numba") is None:
+        logging.getLogger(__name__).info("numba is missing, so convolutions are computed directly")
+        return False
     try:
-        import numba
-    except ImportError as error:
-        logging.getLogger(__name__).info("numba is missing, so convolutions are computed directly: %s", error)
-        return None
-    return numba
+        _kernels()
+    except (ImportError, RuntimeError) as error:  # a broken numba, or no folder for its cache
+        logging.getLogger(__name__).info("numba cannot compile, so convolutions are computed directly: %s", error)
+        return False
+    return True
 
 
 @functools.cache
-def _kernel(transform: Callable, size: int, before: int, inwards: bool) -> Callable:
-    """Compile a transform between tensors ``[N, H, W, C]`` and ``[36, N * tiles, C]``.
+def _kernels() -> ModuleType:
+    from fedleak.attacks.images import winograd_kernels
 
-    `size` is the width of a tile on the tensor's side, which begins `before` pixels before each fourth pixel. What lies
-    outside the tensor is 0. Tiles that overlap are added up.
+    return winograd_kernels
+
+
+def _planes(rows: int, channels: int, runs: int) -> Tensor:
+    """Return an empty ``[36, rows, channels]``; for one run, planes lie a cache line further apart than their size.
+
+    At a distance of a power of two all 36 would share a few lines of a processor's first cache. Planes of several runs
+    are split by run, which needs them without gaps.
     """
-    jit = functools.partial(_numba().njit, fastmath=True, error_model="numpy")
-    line, most, adds = jit(transform), CHANNELS, size > 4
-
-    def read(x: Any, planes: Any) -> None:
-        images, height, width, channels = x.shape
-        tile, zero = np.zeros((6, 6, most), np.float32), np.zeros(most, np.float32)
-        down, across = (height + 3) // 4, (width + 3) // 4
-        for row in range(images * down * across):
-            n, top, left = row // (down * across), row // across % down * 4 - before, row % across * 4 - before
-            for first in range(0, channels, most):
-                k = min(most, channels - first)
-                for j in range(size):
-                    col = left + j
-                    inside = 0 <= col < width
-                    a = x[n, top, col, first : first + k] if inside and top >= 0 else zero[:k]
-                    b = x[n, top + 1, col, first : first + k] if inside and top + 1 < height else zero[:k]
-                    c = x[n, top + 2, col, first : first + k] if inside and top + 2 < height else zero[:k]
-                    d = x[n, top + 3, col, first : first + k] if inside and top + 3 < height else zero[:k]
-                    e = x[n, top + 4, col, first : first + k] if inside and top + 4 < height else zero[:k]
-                    f = x[n, top + 5, col, first : first + k] if inside and top + 5 < height else zero[:k]
-                    for i in range(k):
-                        (tile[0, j, i], tile[1, j, i], tile[2, j, i], tile[3, j, i], tile[4, j, i], tile[5, j, i]) = (
-                            line(a[i], b[i], c[i], d[i], e[i], f[i])
-                        )
-                for r in range(6):
-                    a, b = planes[6 * r, row, first : first + k], planes[6 * r + 1, row, first : first + k]
-                    c, d = planes[6 * r + 2, row, first : first + k], planes[6 * r + 3, row, first : first + k]
-                    e, f = planes[6 * r + 4, row, first : first + k], planes[6 * r + 5, row, first : first + k]
-                    for i in range(k):
-                        a[i], b[i], c[i], d[i], e[i], f[i] = line(
-                            tile[r, 0, i], tile[r, 1, i], tile[r, 2, i], tile[r, 3, i], tile[r, 4, i], tile[r, 5, i]
-                        )
-
-    def write(planes: Any, x: Any) -> None:
-        images, height, width, channels = x.shape
-        tile, lost = np.zeros((6, 6, most), np.float32), np.zeros((6, most), np.float32)
-        down, across = (height + 3) // 4, (width + 3) // 4
-        for row in range(images * down * across):
-            n, top, left = row // (down * across), row // across % down * 4 - before, row % across * 4 - before
-            for first in range(0, channels, most):
-                k = min(most, channels - first)
-                for j in range(6):
-                    a, b = planes[j, row, first : first + k], planes[6 + j, row, first : first + k]
-                    c, d = planes[12 + j, row, first : first + k], planes[18 + j, row, first : first + k]
-                    e, f = planes[24 + j, row, first : first + k], planes[30 + j, row, first : first + k]
-                    for i in range(k):
-                        (tile[0, j, i], tile[1, j, i], tile[2, j, i], tile[3, j, i], tile[4, j, i], tile[5, j, i]) = (
-                            line(a[i], b[i], c[i], d[i], e[i], f[i])
-                        )
-                for r in range(size):
-                    y = top + r
-                    if not 0 <= y < height:
-                        continue
-                    a = x[n, y, left, first : first + k] if left >= 0 else lost[0, :k]
-                    b = x[n, y, left + 1, first : first + k] if left + 1 < width else lost[1, :k]
-                    c = x[n, y, left + 2, first : first + k] if left + 2 < width else lost[2, :k]
-                    d = x[n, y, left + 3, first : first + k] if size > 3 and left + 3 < width else lost[3, :k]
-                    e = x[n, y, left + 4, first : first + k] if size > 4 and left + 4 < width else lost[4, :k]
-                    f = x[n, y, left + 5, first : first + k] if size > 5 and left + 5 < width else lost[5, :k]
-                    for i in range(k):
-                        p, q, s, t, u, v = line(
-                            tile[r, 0, i], tile[r, 1, i], tile[r, 2, i], tile[r, 3, i], tile[r, 4, i], tile[r, 5, i]
-                        )
-                        if adds:
-                            a[i], b[i], c[i] = a[i] + p, b[i] + q, c[i] + s
-                            d[i], e[i], f[i] = d[i] + t, e[i] + u, f[i] + v
-                        else:
-                            a[i], b[i], c[i], d[i] = p, q, s, t
-
-    return jit(read if inwards else write)
+    stride = rows * channels + 16 * (runs == 1)
+    return torch.empty(36 * stride).as_strided((36, rows, channels), (stride, channels, 1))
 
 
-def _rows(x: Tensor) -> Tensor:
-    """Lay ``[N, C, H, W]`` out as ``[N, H, W, C]``, without a copy where the channels are last already."""
-    return x.detach().movedim(1, -1).contiguous()
+def _run(kernel: str, rows: Tensor, planes: Tensor) -> None:
+    stride, channels = planes.stride(0), planes.shape[2]
+    assert planes.stride()[1:] == (channels, 1)
+    flat = planes.as_strided((35 * stride + planes.shape[1] * channels,), (1,))
+    getattr(_kernels(), kernel)(rows.numpy(), flat.numpy(), stride)
 
 
-def _read(kernel: tuple, x: Tensor) -> Tensor:
-    rows = _rows(x)
+def _read(kernel: str, x: Tensor, runs: int) -> Tensor:
+    rows = x.detach().movedim(1, -1).contiguous()  # no copy where the channels are last already
     n, height, width, channels = rows.shape
-    planes = rows.new_empty(36, n * -(-height // 4) * -(-width // 4), channels)
-    _kernel(*kernel, True)(rows.numpy(), planes.numpy())
+    planes = _planes(n * -(-height // 4) * -(-width // 4), channels, runs)
+    _run(kernel, rows, planes)
     return planes
 
 
-def _write(kernel: tuple, planes: Tensor, n: int, height: int, width: int) -> Tensor:
-    make = torch.zeros if kernel[1] > 4 else torch.empty
-    rows = make(n, height, width, planes.shape[-1])
-    _kernel(*kernel, False)(planes.numpy(), rows.numpy())
+def _write(kernel: str, planes: Tensor, rows: Tensor) -> Tensor:
+    _run(kernel, rows, planes)
     return rows.movedim(-1, 1)
 
 
-def from_images(x: Tensor) -> Tensor:
-    """Transform images ``[N, C, H, W]`` to ``[36, N * tiles, C]``."""
-    return _read((_image, 6, 1), x)
+def from_images(x: Tensor, runs: int) -> Tensor:
+    """Transform images ``[N, C, H, W]`` of some runs to ``[36, N * tiles, C]``."""
+    return _read("from_images", x, runs)
 
 
 def to_images(planes: Tensor, shape: torch.Size) -> Tensor:
     """Apply the transpose of `from_images`: the gradient with respect to images of this shape."""
-    return _write((_image_transposed, 6, 1), planes, shape[0], *shape[2:])
+    return _write("to_images", planes, torch.zeros(shape[0], *shape[2:], planes.shape[2]))
 
 
-def from_outputs(grad: Tensor) -> Tensor:
+def from_outputs(grad: Tensor, runs: int) -> Tensor:
     """Transform outputs' gradients ``[N, O, H, W]`` to ``[36, N * tiles, O]``: the transpose of `to_outputs`."""
-    return _read((_output, 4, 0), grad)
+    return _read("from_outputs", grad, runs)
 
 
 def to_outputs(planes: Tensor, shape: torch.Size) -> Tensor:
     """Transform products ``[36, N * tiles, O]`` to a convolution's outputs, for images of this shape."""
-    return _write((_output_transposed, 4, 0), planes, shape[0], *shape[2:])
+    return _write("to_outputs", planes, torch.empty(shape[0], *shape[2:], planes.shape[2]))
 
 
 def from_weights(weight: Tensor) -> Tensor:
-    """Transform weights ``[N, O, I, 3, 3]`` to ``[36, N * O, I]``."""
-    return _read((_weight, 3, 0), weight.flatten(0, 1))
+    """Transform weights ``[N, O, I, 3, 3]`` of N runs to ``[36, N * O, I]``."""
+    return _read("from_weights", weight.flatten(0, 1), len(weight))
 
 
 def to_weights(planes: Tensor, runs: int) -> Tensor:
     """Apply the transpose of `from_weights`: the gradient with respect to the weights of `runs` reconstructions."""
-    return _write((_weight_transposed, 3, 0), planes, planes.shape[1], 3, 3).unflatten(0, (runs, -1))
+    rows = torch.empty(planes.shape[1], 3, 3, planes.shape[2])
+    return _write("to_weights", planes, rows).unflatten(0, (runs, -1))

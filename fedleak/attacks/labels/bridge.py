@@ -1,4 +1,4 @@
-"""GDBR's bridge: which layers it crosses, what auxiliary images tell of them, and the linear map across them."""
+"""GDBR's bridge: statistics of layers on auxiliary images, and the linear map across these layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,46 +18,46 @@ _RIDGES = torch.logspace(-12, 0, 25, dtype=torch.float64)
 
 @dataclass(frozen=True)
 class Features:
-    """Statistics of the chain on auxiliary images (GDBR's Assumptions 1 and 2)."""
+    """Statistics of a chain of layers on auxiliary images (GDBR's Assumptions 1 and 2)."""
 
     inputs: Tensor
     """Inputs of the chain's first layer, ``[N, m]``."""
     outputs: Tensor
-    """Mean output of its units, ``[k]``: of ``Wx`` where the unit is active, else 0, the paper's mean feature."""
+    """Mean output of the first layer's units, ``[k]``: ``Wx`` where the unit is active, else 0 (the mean feature)."""
     rates: tuple[Tensor, ...]
-    """Share of the images for which a unit is active, one tensor for each layer but the last."""
+    """Share of images for which each unit is active: one tensor per layer, without the last layer."""
     probabilities: Tensor
     """Mean softmax of the outputs, ``[n]``."""
 
     @cached_property
     def constant_direction(self) -> Tensor:
-        """The ridge regression of 1 on the inputs, ``(x^T x + r)^-1 x^T 1`` ``[m]``: where samples look most alike.
+        """The direction ``[m]`` in which samples differ least: ridge regression of 1 on the inputs.
 
-        The ridge r is the one with the smallest leave-one-out error.
+        It is ``(x^T x + r)^-1 x^T 1`` with the ridge r of the smallest leave-one-out error.
         """
         x = self.inputs
-        if len(x) <= x.shape[1]:  # by the smaller Gram matrix
+        if len(x) <= x.shape[1]:  # the smaller of the two Gram matrices
             values, left_vectors = torch.linalg.eigh(x @ x.T)
-            good = values > values.max() * 1e-13
-            values, left_vectors = values[good], left_vectors[:, good]
+            is_nonzero = values > values.max() * 1e-13
+            values, left_vectors = values[is_nonzero], left_vectors[:, is_nonzero]
         else:
             values, right = torch.linalg.eigh(x.T @ x)
-            good = values > values.max() * 1e-13
-            values, left_vectors = values[good], (x @ right)[:, good] / values[good].sqrt()
+            is_nonzero = values > values.max() * 1e-13
+            values, left_vectors = values[is_nonzero], (x @ right)[:, is_nonzero] / values[is_nonzero].sqrt()
         ones = left_vectors.sum(0)
         ridges, errors = _RIDGES.to(x.device) * values.max(), []
         for ridge in ridges:
             shrunk = values / (values + ridge)
-            off = (1 - left_vectors @ (shrunk * ones)) / (1 - (left_vectors.square() @ shrunk).clamp(max=1 - 1e-9))
-            errors.append(off.square().mean())
+            leverages = (left_vectors.square() @ shrunk).clamp(max=1 - 1e-9)
+            errors.append(((1 - left_vectors @ (shrunk * ones)) / (1 - leverages)).square().mean())
         chosen = ridges[torch.stack(errors).nan_to_num(torch.inf).argmin()]
         return x.T @ (left_vectors @ (ones / (values + chosen)))
 
     def vector(self, projection: Projection) -> Tensor:
-        """Return the vector v that all rows of the gradient are projected on, scaled to ``mean(x . v) = 1``, ``[m]``.
+        """Return the vector v ``[m]`` on which all rows of the gradient are projected, with ``mean(x . v) = 1``.
 
-        ``"one vector"``: the mean input. ``"whitened"``: the one that makes ``x . v`` as constant as can be. Raises
-        `ValueError` for another projection, or if all inputs are zero.
+        It is the mean input for ``"one vector"``, and `constant_direction` for ``"whitened"``. Raises `ValueError` for
+        another projection, or if all inputs are zero.
         """
         mean = self.inputs.mean(0)
         if not mean.any() or projection not in ("one vector", "whitened"):
@@ -70,37 +70,37 @@ class Features:
 
 @torch.no_grad()
 def observe(model: nn.Module, links: Sequence[Link], images: Tensor, chunk: int = 1024) -> Features:
-    """Run images ``[N, C, H, W]`` through the model once and keep what the bridge needs; running statistics stay.
+    """Compute the bridge's statistics from one pass of images ``[N, C, H, W]``; running statistics do not change.
 
-    `links` are the chain from the layer whose gradient is used to the model's last. `chunk` images are run at a time,
-    but all at once where a sample's output depends on its batch. Raises `ValueError` if there are no images, or
-    features are NaN or infinite.
+    `links` are the chain from the layer whose gradient is used to the head. `chunk` images run at a time, but all at
+    once if a sample's output depends on its batch. Raises `ValueError` without images, or if features are NaN or
+    infinite.
     """
     if len(images) == 0:
         raise ValueError("no auxiliary images")
     inputs: list[Tensor] = []
-    total: dict[str, Tensor] = {}
-    active: dict[str, Tensor] = {}
+    output_sums: dict[str, Tensor] = {}
+    active_counts: dict[str, Tensor] = {}
 
     below = {link.name: link for link in links[:-1]}
 
-    def keep(name: str, x: Tensor, output: Tensor) -> None:
+    def record_layer(name: str, x: Tensor, output: Tensor) -> None:
         link, flat = below[name], output.flatten(1).double()
         mask = flat > 0 if link.relu else torch.ones_like(flat, dtype=torch.bool)
-        active[name] = active.get(name, 0) + mask.sum(0)
+        active_counts[name] = active_counts.get(name, 0) + mask.sum(0)
         if link is links[0]:
             inputs.append(link.vectors(x).double())
             product = flat if link.layer.bias is None else flat - link.layer.bias.double()
-            total[name] = total.get(name, 0) + (product * mask).sum(0)
+            output_sums[name] = output_sums.get(name, 0) + (product * mask).sum(0)
 
-    with watched({name: link.layer for name, link in below.items()}, keep):
+    with watched({name: link.layer for name, link in below.items()}, record_layer):
         pieces = [images] if batch_dependent(model) else images.split(chunk)
         logits = torch.cat([forward(model, piece).double() for piece in pieces])
     count = len(images)
     features = Features(
         inputs=torch.cat(inputs),
-        outputs=total[links[0].name] / count,
-        rates=tuple(active[link.name].double() / count for link in links[:-1]),
+        outputs=output_sums[links[0].name] / count,
+        rates=tuple(active_counts[link.name].double() / count for link in links[:-1]),
         probabilities=logits.softmax(1).mean(0),
     )
     if not (torch.isfinite(features.inputs).all() and torch.isfinite(features.probabilities).all()):
@@ -109,7 +109,7 @@ def observe(model: nn.Module, links: Sequence[Link], images: Tensor, chunk: int 
 
 
 class Crossing(NamedTuple):
-    """The linear map from the first layer's output gradient to that of the logits (Eqs. 18 and 19)."""
+    """The linear map from the first layer's output gradient to the logits' (Eqs. 18 and 19)."""
 
     matrix: Tensor
     """``[n, k]``"""
@@ -118,37 +118,37 @@ class Crossing(NamedTuple):
 
 
 def crossing(links: Sequence[Link]) -> Crossing:
-    """Factorise the layers of a chain above the first, for any number of recoveries: the paper's way, all units active.
+    """Return the map across the layers above the first as in the paper, with all units active.
 
     Raises `ValueError` if a weight is NaN, infinite or zero (rank 0).
     """
-    across, deficient = None, []
+    product, deficient = None, []
     for link in links[1:]:
-        step, full = _left_inverse(_weight(link), link.name)
-        if not full:
+        inverse, has_full_rank = _left_inverse(_weight(link), link.name)
+        if not has_full_rank:
             deficient.append(link.name)
-        across = step if across is None else step @ across
-    assert across is not None
-    return Crossing(across, tuple(deficient))
+        product = inverse if product is None else inverse @ product
+    assert product is not None
+    return Crossing(product, tuple(deficient))
 
 
 def masked_crossing(links: Sequence[Link], rates: Sequence[Tensor]) -> Crossing:
-    """Cross all layers in one least-squares problem that knows how often each unit is active.
+    """Return the map across all layers as one least-squares problem, given how often each unit is active.
 
-    The logits' gradient reaches a unit through the units above it, each open for a share q of the samples:
+    The logits' gradient reaches a unit through the units above it, each active for a share q of the samples:
     ``grad a = W_2^T Q_2 W_3^T Q_3 … W_L^T grad z``. A unit's equation is weighted by its rate, so that a dead unit
-    counts for nothing. `rates` are the shares of active samples, a tensor for each layer of the chain but the last.
-    Raises `ValueError` if a weight is NaN, infinite or zero, or if all units of a layer are dead.
+    counts for nothing. `rates` are the shares of active samples, as `Features.rates`. Raises `ValueError` if a weight
+    is NaN, infinite or zero, or if all units of a layer are dead.
     """
     for link, rate in zip(links, rates, strict=False):
         if not rate.any():
             raise ValueError(f"no unit of {link.name!r} is active for any auxiliary image: no bridge crosses it")
-    back = _weight(links[-1])
+    backward = _weight(links[-1])
     for link, rate in zip(links[-2:0:-1], rates[:0:-1], strict=True):
-        back = (back * rate) @ _weight(link)
+        backward = (backward * rate) @ _weight(link)
     root = rates[0].sqrt()
-    inverse, full = _left_inverse(back * root, links[-1].name)
-    return Crossing(inverse * root, () if full else (links[-1].name,))
+    inverse, has_full_rank = _left_inverse(backward * root, links[-1].name)
+    return Crossing(inverse * root, () if has_full_rank else (links[-1].name,))
 
 
 def _weight(link: Link) -> Tensor:
@@ -159,16 +159,16 @@ def _weight(link: Link) -> Tensor:
 
 
 def _left_inverse(weight: Tensor, name: str) -> tuple[Tensor, bool]:
-    """Return the matrix of Eq. 9, ``(W W^T)^-1 W``, and whether it exists; else the pseudo-inverse of ``W^T``.
+    """Return the matrix of Eq. 9, ``(W W^T)^-1 W``, and True; if it does not exist, the pseudo-inverse and False.
 
-    By a QR factorisation of W^T, which does not square the condition number as W W^T would.
+    A QR factorisation of W^T does not square the condition number as W W^T would.
     """
-    out, into = weight.shape
+    n_outputs, n_inputs = weight.shape
     if not weight.any():
         raise ValueError(f"the weight of {name!r} is singular (rank 0): nothing passes through it")
-    if out <= into:
+    if n_outputs <= n_inputs:
         q, r = torch.linalg.qr(weight.T)
         sizes = r.diagonal().abs()
-        if sizes.min() > sizes.max() * into * torch.finfo(weight.dtype).eps:
+        if sizes.min() > sizes.max() * n_inputs * torch.finfo(weight.dtype).eps:
             return torch.linalg.solve_triangular(r, q.T, upper=True), True
     return torch.linalg.pinv(weight.T), False

@@ -1,4 +1,4 @@
-"""RLU's erroneous confidence (Chen and Vikalo, ICML 2024): the mean softmax of each class of auxiliary data."""
+"""Estimate RLU's erroneous confidence (Chen and Vikalo, ICML 2024): the mean softmax of each auxiliary class."""
 
 from typing import Literal
 
@@ -10,27 +10,27 @@ from fedleak.models import HeadPass, head
 Confidence = Literal["average", "gaussian"]
 
 
-def by_class(values: Tensor, labels: Tensor, n_classes: int) -> Tensor:
-    """Return the mean of values ``[N, ...]`` over each class's samples, ``[n_classes, ...]``."""
+def mean_by_class(values: Tensor, labels: Tensor, n_classes: int) -> Tensor:
+    """Average values ``[N, ...]`` over the samples of each class, ``[n_classes, ...]``."""
     counts = labels.bincount(minlength=n_classes).clamp(min=1)
     sums = values.new_zeros(n_classes, *values.shape[1:]).index_add_(0, labels, values)
     return sums / counts.view(-1, *[1] * (values.dim() - 1))
 
 
-def drawn(
+def draw_logits(
     logits: Tensor, labels: Tensor, method: Confidence, samples: int = 300, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Return the logits whose mean softmax represents a class, and their labels, ``[M, n]`` and ``[M]``.
+    """Return logits that represent each class, and their labels, ``[M, n]`` and ``[M]``.
 
     Parameters
     ----------
     logits, labels
-        Those of the auxiliary data, ``[N, n]`` and ``[N]``; every class occurs.
+        Logits and labels of the auxiliary data, ``[N, n]`` and ``[N]``; every class occurs.
     method
-        ``"average"``: those of the data themselves. ``"gaussian"``: `samples` draws a class from a normal with its
-        moments (Eqs. 7 and 8). For another a `ValueError`.
+        ``"average"``: return the data's logits. ``"gaussian"``: draw from a normal distribution with each class's
+        moments (Eqs. 7 and 8). Another one raises `ValueError`.
     samples, seed
-        Random seed of the draws.
+        Number of draws per class, and their random seed.
     """
     if method == "average":
         return logits, labels
@@ -52,22 +52,22 @@ def drawn(
 def erroneous_confidence(logits: Tensor, labels: Tensor, method: Confidence = "average") -> Tensor:
     """Estimate the expected softmax of each class, ``[class, output]``; off the diagonal it is epsilon (Eq. 6).
 
-    Parameters as for `drawn`.
+    Its parameters are those of `draw_logits`.
     """
-    z, y = drawn(logits, labels, method)
-    return by_class(z.softmax(1), y, logits.shape[1])
+    z, y = draw_logits(logits, labels, method)
+    return mean_by_class(z.softmax(1), y, logits.shape[1])
 
 
 def coefficients(confidence: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Return A of Eq. 10 from the mean softmax ``[class, output]``: ``1 - own`` on the diagonal, ``-eps`` off it.
+    """Return A of Eq. 10, ``[n, n]``, from the mean softmax P ``[class, output]``: ``I - P^T``.
 
-    Of labels that are smoothed by a share s, the 1 is one of ``(1 - s) y + s / n`` (beyond the paper).
+    With labels that are smoothed by a share s, I is replaced by ``(1 - s) I + s / n`` (beyond the paper).
     """
     labels = torch.eye(len(confidence), dtype=confidence.dtype, device=confidence.device)
     return labels.lerp(torch.full_like(labels, 1 / len(labels)), smoothing) - confidence.mT
 
 
 def logits_of(passed: HeadPass, model: nn.Module) -> Tensor:
-    """Return the outputs of a forward pass, float64 ``[N, n]``."""
+    """Compute the logits of a head pass, float64 ``[N, n]``."""
     layer = head(model).layer
     return (passed.inputs @ layer.weight.T + layer.bias).detach().double()

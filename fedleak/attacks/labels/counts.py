@@ -1,4 +1,4 @@
-"""Counts of a given sum: from equations to estimates, and from estimates to integers, the same way for every attack."""
+"""Counts with a given sum: solve equations for them, and round estimates to integers."""
 
 import torch
 from scipy.optimize import nnls
@@ -6,9 +6,9 @@ from torch import Tensor
 
 
 def project(values: Tensor, total: int | Tensor) -> Tensor:
-    """Return the nearest point with no negative entry and the sum `total`, for ``[..., n]`` at once (float64).
+    """Project values ``[..., n]`` on the points without negative entries whose sum is `total` (float64).
 
-    `total` is a number for all, or not negative ``[..., 1]``.
+    `total` is one number, or non-negative numbers ``[..., 1]``.
     """
     v = values.double()
     ordered = v.sort(dim=-1, descending=True).values
@@ -21,7 +21,7 @@ def project(values: Tensor, total: int | Tensor) -> Tensor:
 def round_to_total(values: Tensor, total: int) -> Tensor:
     """Round estimates ``[..., n]`` to non-negative integers ``[..., n]`` that sum to `total`.
 
-    They are moved to the nearest ones of this sum, and rounded down; the largest remainders then get one more. Raises
+    The estimates are projected on this sum and rounded down; the largest remainders then get one more. Raises
     `ValueError` if an estimate is NaN or infinite, or `total` is below 1.
     """
     if total < 1:
@@ -35,16 +35,16 @@ whole_counts = round_to_total  # the former name
 
 
 def apportion(values: Tensor, total: int | Tensor) -> Tensor:
-    """Return the integers of `round_to_total` for finite values; `total` as for `project`."""
+    """Round as `round_to_total`, without its checks; `total` is as for `project`."""
     v = project(values, total)
-    floors = (v + 1e-9).floor()
+    floors = (v + 1e-9).floor()  # an integer with rounding errors is not rounded down
     missing = (total - floors.sum(-1, keepdim=True)).round()
     order = (v - floors).argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
     return (floors + (order < missing)).long()
 
 
 def solve(system: Tensor, target: Tensor, samples: int) -> Tensor:
-    """Solve Eq. 10: least squares with no negative entry and the sum `samples`, exactly.
+    """Solve ``A n = t`` (RLU's Eq. 10) exactly by least squares, for counts n that are not negative and sum to K.
 
     On the simplex ``A n - t`` is ``G n`` with ``G = A - t 1'/K``, so that the solution is the point of the columns'
     convex hull that is nearest to 0. Lawson and Hanson's non-negative least squares find it: the minimiser of
@@ -62,9 +62,9 @@ def solve(system: Tensor, target: Tensor, samples: int) -> Tensor:
     Tensor
         Real counts ``[n]``.
     """
-    hull = system - target[:, None] / samples
-    hull = hull / hull.norm(dim=0).max().clamp(min=1e-300)
-    stacked = torch.cat([hull, torch.ones_like(hull[:1])]).cpu().numpy()
-    right = torch.cat([torch.zeros_like(target), torch.ones_like(target[:1])]).cpu().numpy()
-    direction, _ = nnls(stacked, right, maxiter=50 * stacked.shape[1])
+    matrix = system - target[:, None] / samples
+    matrix = matrix / matrix.norm(dim=0).max().clamp(min=1e-300)
+    with_sum = torch.cat([matrix, torch.ones_like(matrix[:1])]).cpu().numpy()
+    right_side = torch.cat([torch.zeros_like(target), torch.ones_like(target[:1])]).cpu().numpy()
+    direction, _ = nnls(with_sum, right_side, maxiter=50 * with_sum.shape[1])
     return torch.from_numpy(samples * direction / direction.sum()).to(system)

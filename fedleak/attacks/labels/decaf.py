@@ -1,10 +1,10 @@
-"""Decaf (Dai et al., arXiv 2405.15316): classes that cannot occur first, then a fit of single-class updates.
+"""Decaf (Dai et al., arXiv 2405.15316): exclude absent classes, then fit a mixture of single-class updates.
 
-The reading implemented here, from what is known of the paper: a class whose row of the head's weights nowhere grows is
-absent (its null classes); the update of the head is a mixture of what each remaining class alone would send, measured
-on auxiliary data, with shares that are not negative and sum to 1. Whether the paper lets its bases take several local
-steps is not known to us: here they are the mean of those before and after the round. Without the null classes, and
-with its entries weighted by their noise, the fit is `whole_head`.
+We implement what is public of the paper. A class is absent (a null class) if no entry of its row in the head's weights
+grows. The head's update is a mixture of the other classes' single-class updates, which are computed on auxiliary data,
+with non-negative shares that sum to 1. We do not know how the paper treats several local steps; here the single-class
+updates are the mean of those before and after the round. Without null classes, and with entries weighted by their
+noise, the fit is `whole_head`.
 """
 
 from functools import cache
@@ -22,20 +22,22 @@ from fedleak.models import as_inputs, head, head_pass
 
 
 def null_classes(gradient: Tensor) -> Tensor:
-    """Return a mask of absent classes, ``[n]``: those whose row of the mean gradient ``[n, d]`` has no negative entry.
+    """Return which classes are absent, ``[n]``: those without a negative entry in their row of the mean gradient.
 
-    With inputs of the head that are not negative, a class that does not occur is only ever pushed down.
+    `gradient` is that of the head's weights, ``[n, d]``. If the head's inputs are not negative, the rows of absent
+    classes have no negative entry.
     """
     return (gradient >= 0).all(dim=1)
 
 
-def bases(model: nn.Module, aux: Images) -> Tensor:
-    """Return the mean gradient of the head's weights for a batch of each class alone, ``[class, n, d]``."""
+def class_gradients(model: nn.Module, aux: Images) -> Tensor:
+    """Compute the mean gradient of the head's weights for each class's auxiliary images, ``[class, n, d]``."""
     passed = head_pass(model, as_inputs(aux.x, model))
     labels = aux.y.to(passed.inputs.device)
-    wrong = passed.probabilities.double() - nn.functional.one_hot(labels, aux.n_classes)
+    errors = passed.probabilities.double() - nn.functional.one_hot(labels, aux.n_classes)
     inputs = passed.inputs.double()
-    return torch.stack([wrong[labels == c].T @ inputs[labels == c] / (labels == c).sum() for c in range(aux.n_classes)])
+    masks = [labels == c for c in range(aux.n_classes)]
+    return torch.stack([errors[mask].T @ inputs[mask] / mask.sum() for mask in masks])
 
 
 @attack(
@@ -46,29 +48,32 @@ def bases(model: nn.Module, aux: Images) -> Tensor:
     prepares=True,
 )
 def prepare(model: nn.Module, aux: Images) -> Prepared:
-    """Prepare the fit; updates of several steps need all parameters.
+    """Prepare Decaf; updates of several steps need all parameters.
 
-    What is read gives counts ``[n]`` that sum to ``update.samples``. Raises `WithheldParameter` when an update is read:
-    if a parameter that is needed is not shared; `ValueError` for auxiliary data that lack a class; when an update is
-    read, for NaN or infinite gradients, an update of another model, or if no class has a negative entry in its row, so
-    that none could occur.
+    ``recover(update)`` returns counts ``[n]`` that sum to ``update.samples``.
 
     Parameters
     ----------
-    model
-        Before the round.
-    aux
-        Labelled images of every class.
+    model, aux
+        The model before the round; labelled images of every class.
+
+    Raises
+    ------
+    ValueError
+        The auxiliary data lack a class; in ``recover``: NaN or infinite gradients, an update of another model, or no
+        class with a negative entry in its row.
+    WithheldParameter
+        In ``recover``: a parameter that is needed is not shared.
     """
     require_classes(aux, head(model).layer.out_features)
-    before = cache(lambda: bases(model, aux))
+    before = cache(lambda: class_gradients(model, aux))
 
     def read(update: Update) -> Tensor:
         gradient = head_gradient(update, model)
         present = ~null_classes(gradient)
         if not present.any():
             raise ValueError("no row of the head's gradient has a negative entry: by Decaf's rule no class occurs")
-        ends = [before()] if update.steps == 1 else [before(), bases(update.model(model), aux)]
+        ends = [before()] if update.steps == 1 else [before(), class_gradients(update.model(model), aux)]
         system = torch.stack(ends).mean(0).flatten(1)[present]
         counts = gradient.new_zeros(len(gradient))
         counts[present] = solve(system.T / update.samples, gradient.flatten(), update.samples)

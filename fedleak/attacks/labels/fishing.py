@@ -1,4 +1,4 @@
-"""The fishing models of LIA-SA (Wang et al. 2024, Sec. IV-C), and what the server presets with them."""
+"""The fishing models of LIA-SA (Wang et al. 2024, Sec. IV-C), and their preset embeddings and logits."""
 
 import copy
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ from fedleak.models import HeadPass, head, known_tokens
 from fedleak.models.inputs import watched
 
 Recipe = Literal["literal", "log", "vector"]
-CHUNK = 20
-"""Models that the server runs at once."""
-AGREEMENT = 1e-2
-"""Embeddings of two precisions that differ by less than this share of the largest are of one network."""
+MODELS_AT_ONCE = 20
+"""Number of models that run at once."""
+SAME_NETWORK_TOLERANCE = 1e-2
+"""Largest difference of embeddings between two precisions that is rounding, as a share of the largest embedding."""
 
 
 def fishing_layer(model: nn.Module) -> str:
-    """Name the layer to modify: the first batch norm, or the first fully connected layer where there is none.
+    """Name the layer to modify: the first batch norm, or without one the first fully connected layer.
 
-    Raises `ValueError` if the model has neither, or if the layer has no bias, or if it is the head itself.
+    Raises `ValueError` if the model has neither, or if the layer has no bias or is the head.
     """
     norms = [name for name, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     linears = [name for name, m in model.named_modules() if isinstance(m, nn.Linear)]
@@ -37,30 +37,34 @@ def fishing_layer(model: nn.Module) -> str:
 
 
 def constants(recipe: Recipe, client: int, clients: int, size: int, seed: int) -> Tensor:
-    """Return what a client's fishing layer puts out, ``[size]``: the bias of its fishing model.
+    """Return the constant output of a client's fishing layer, ``[size]``, which is the bias of its fishing model.
 
-    ``"literal"``: one constant ``C = 0.1 (client + 1)``, equal steps, different for every client (Sec. IV-C; the paper
-    gives no values). ``"log"``: one constant, log-spaced over the clients in [1e-4, 1e-1]. ``"vector"``: `size`
-    independent draws from U(0, 1) a client, which the paper's "every element has a constant value C" does not allow.
-    Raises `ValueError` for an unknown recipe, or a client that is not one of `clients`.
+    Parameters
+    ----------
+    recipe
+        ``"literal"``: one constant ``C = 0.1 (client + 1)``, in equal steps (Sec. IV-C; the paper gives no values).
+        ``"log"``: one constant, log-spaced over the clients in [1e-4, 1e-1]. ``"vector"``: `size` independent draws
+        from U(0, 1) per client, which the paper's "every element has a constant value C" does not allow.
+    client, clients
+        Index of the client, and number of clients; `ValueError` for another index or an unknown recipe.
     """
     if recipe not in get_args(Recipe):
         raise ValueError(f"unknown recipe {recipe!r}; there are: {', '.join(get_args(Recipe))}")
     if not 0 <= client < clients:
         raise ValueError(f"clients are numbered 0 to {clients - 1}, got {client}")
     if recipe == "vector":
-        mixed = torch.Generator().manual_seed((seed * 1_000_003 + client) % 2**63)
-        return torch.rand(size, generator=mixed, dtype=torch.float64)
+        generator = torch.Generator().manual_seed((seed * 1_000_003 + client) % 2**63)
+        return torch.rand(size, generator=generator, dtype=torch.float64)
     exponent = -4 + 3 * client / max(clients - 1, 1)
     return torch.full((size,), 0.1 * (client + 1) if recipe == "literal" else 10.0**exponent, dtype=torch.float64)
 
 
 def fishing_model(model: nn.Module, recipe: Recipe, client: int, clients: int, seed: int) -> nn.Module:
-    """Return the model that the server sends to one client; see `constants` for the recipe.
+    """Return the fishing model that the server sends to one client; see `constants` for the recipe.
 
-    The global model is left as it is. The copy shares all of its parameters but the fishing layer's, so that the models
-    of a hundred clients fit in memory, and is in the same mode (training or evaluation). Raises `ValueError` for what
-    `constants` and `fishing_layer` refuse.
+    The global model does not change. The copy shares all of its parameters except the fishing layer's, so that the
+    models of a hundred clients fit in memory, and is in the same mode. Raises `ValueError` as `constants` and
+    `fishing_layer` do.
     """
     name = fishing_layer(model)
     size = len(model.get_parameter(f"{name}.bias"))
@@ -69,7 +73,7 @@ def fishing_model(model: nn.Module, recipe: Recipe, client: int, clients: int, s
 
 @torch.no_grad()
 def with_constant(model: nn.Module, name: str, constant: Tensor) -> nn.Module:
-    """Return a copy of the model in which one layer puts out a constant; it shares all other parameters."""
+    """Return a copy of the model in which one layer outputs a constant; it shares all other parameters."""
     replaced = {id(p) for p in model.get_submodule(name).parameters()}
     shared = {id(t): t for t in (*model.parameters(), *model.buffers()) if id(t) not in replaced}
     changed = copy.deepcopy(model, shared)
@@ -81,12 +85,11 @@ def with_constant(model: nn.Module, name: str, constant: Tensor) -> nn.Module:
 def preset(
     models: Sequence[nn.Module], shape: tuple[int, ...], dtype: torch.dtype = torch.float64, seed: int = 0
 ) -> HeadPass:
-    """Return what the server presets (step 1 of the attack): the head's inputs and softmax of every fishing model.
+    """Compute each fishing model's head inputs ``[U, m]`` and softmax ``[U, n]`` (step 1 of the attack).
 
-    Two random images of this shape, U(0, 1), go through each of the U models, in float64, or float32 for what a client
-    computes (which hides a singular system). They have to give the same embedding, or the model does not fish. What is
-    returned has ``inputs [U, m]`` and ``probabilities [U, n]``. Raises `ValueError` without models, where dropout is
-    active, or where an embedding depends on the image.
+    Two random images of this shape, U(0, 1), pass through each of the U models and have to give the same embedding. Use
+    float64, or float32 for the clients' own arithmetic (which hides a singular system). Raises `ValueError` without
+    models, with active dropout, or if an embedding depends on the image.
     """
     if not models:
         raise ValueError("no fishing models")
@@ -101,7 +104,7 @@ def preset(
     if active:
         raise ValueError(f"dropout is active ({', '.join(active)}): the clients' embeddings are random, not preset")
     images = images.to(head(first).layer.weight.device)
-    pieces = [_chunk(models[k : k + CHUNK], images) for k in range(0, len(models), CHUNK)]
+    pieces = [_pass_models(models[k : k + MODELS_AT_ONCE], images) for k in range(0, len(models), MODELS_AT_ONCE)]
     inputs, logits = (torch.cat(parts) for parts in zip(*pieces, strict=True))
     size = inputs.abs().amax(dim=(1, 2)).clamp(min=1e-300)
     spread = (inputs[:, 0] - inputs[:, 1]).abs().amax(dim=1) / size
@@ -116,24 +119,24 @@ def preset(
 def foresee(
     models: Sequence[nn.Module], shape: tuple[int, ...], seed: int = 0, exact: HeadPass | None = None
 ) -> HeadPass:
-    """Return the preset that a server solves with, in double precision if the clients' arithmetic is.
+    """Return the preset with which the server solves: exact, or with the clients' rounding where this decides it.
 
     Batch norm divides a channel without variance by ``sqrt(eps)``, which multiplies its rounding errors by 300. In
-    networks of many such layers (ResNet-50 and deeper) they decide the embedding, and only a server that computes in
-    the clients' precision knows it. What is returned is float64 in either case. `exact` is the preset in double
-    precision, where it is known already.
+    networks with many such layers (ResNet-50 and deeper) these errors decide the embedding, so that the server has to
+    compute in the clients' precision. The result is float64 in both cases. `exact` is the preset in double precision,
+    if it is already computed.
     """
     exact = preset(models, shape, seed=seed) if exact is None else exact
     clients = preset(models, shape, head(models[0]).layer.weight.dtype, seed=seed)
-    if (exact.inputs - clients.inputs).abs().max() <= AGREEMENT * exact.inputs.abs().max():
+    if (exact.inputs - clients.inputs).abs().max() <= SAME_NETWORK_TOLERANCE * exact.inputs.abs().max():
         return exact
     return HeadPass(clients.inputs.double(), clients.probabilities.double())
 
 
-def _chunk(models: Sequence[nn.Module], images: Tensor) -> tuple[Tensor, Tensor]:
-    """Run the same images through some models at once: head inputs ``[U, 2, m]`` and logits ``[U, 2, n]``.
+def _pass_models(models: Sequence[nn.Module], images: Tensor) -> tuple[Tensor, Tensor]:
+    """Run the same images through several models at once: head inputs ``[U, 2, m]`` and logits ``[U, 2, n]``.
 
-    Parameters that the models share are used once; the others, and the statistics that batch norm writes, are stacked.
+    Parameters that the models share are used once; the others, and the running statistics, are stacked.
     """
     first, stacked, shared = models[0], {}, {}
     layer = head(first).layer  # outside of vmap: it may take a forward pass to find
@@ -142,11 +145,11 @@ def _chunk(models: Sequence[nn.Module], images: Tensor) -> tuple[Tensor, Tensor]
         return t.detach().to(images.dtype) if t.is_floating_point() else t
 
     for name, parameter in first.named_parameters():
-        theirs = [model.get_parameter(name) for model in models]
-        if all(p is parameter for p in theirs):
+        copies = [model.get_parameter(name) for model in models]
+        if all(p is parameter for p in copies):
             shared[name] = cast(parameter)
         else:
-            stacked[name] = torch.stack([cast(p) for p in theirs])
+            stacked[name] = torch.stack([cast(p) for p in copies])
     for name, _ in first.named_buffers():
         stacked[name] = torch.stack([cast(model.get_buffer(name)) for model in models])
 

@@ -1,7 +1,7 @@
-"""GDBR, the gradient bridge (Zhang, Chow and Li, 2024): label counts from one layer's gradient below the last.
+"""GDBR, the gradient bridge (Zhang, Chow and Li, 2024): label counts from the gradient of a layer below the head.
 
-The gradient of one layer's weights gives the mean gradient of its outputs (Eq. 17), the layers above it lead to that of
-the logits (Eqs. 18 and 19), and the mean softmax of auxiliary images to the counts (Eq. 21).
+The gradient of the layer's weights gives the mean gradient of its outputs (Eq. 17). The weights of the layers above
+give that of the logits (Eqs. 18 and 19), and the mean softmax of auxiliary images the counts (Eq. 21).
 """
 
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ from fedleak.federated import Update
 from fedleak.federated.update import fitting
 from fedleak.models import as_inputs, chain, input_shape
 
-DUMMIES = 1000
-"""Dummy images where there are no auxiliary ones: as many as the paper's auxiliary images."""
+N_DUMMY_IMAGES = 1000
+"""Number of dummy images without auxiliary ones: as many as the paper's auxiliary images."""
 
 
 @dataclass
 class Bridge:
-    """The bridge of one model, in the mode that the client uses, factorised once.
+    """The bridge from one layer of a model to its logits, factorised once, in the mode that the client uses.
 
-    It starts at the layer of this name, of which the gradient is used, "" being the one below the last. `shape` is that
-    of one image, where the model does not say. Raises `ValueError` if the layer is not part of the chain that the model
-    ends with, or the chain has no layer below the last.
+    `layer` is the name of the layer whose gradient is used, "" the one below the head; `shape` is that of one image,
+    ``(C, H, W)``, if it does not follow from the model. Raises `ValueError` if the layer is not in the chain of layers
+    that the model ends with, or no layer of it is below the head.
     """
 
     model: nn.Module
@@ -37,14 +37,14 @@ class Bridge:
     shape: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        whole = chain(self.model, self.shape)
-        start = whole.start(self.layer) if self.layer else len(whole.links) - 2
-        if not 0 <= start < len(whole.links) - 1:
+        full_chain = chain(self.model, self.shape)
+        first_link = full_chain.start(self.layer) if self.layer else len(full_chain.links) - 2
+        if not 0 <= first_link < len(full_chain.links) - 1:
             raise ValueError(
-                f"there is nothing to bridge from {self.layer or whole.links[-1].name!r}, the model's last layer: "
-                f"{whole.end}"
+                f"there is nothing to bridge from {self.layer or full_chain.links[-1].name!r}, the model's last layer: "
+                f"{full_chain.end}"
             )
-        self.links = whole.links[start:]
+        self.links = full_chain.links[first_link:]
         self.layer = self.links[0].name
 
     def observe(self, images: Images | Tensor) -> Features:
@@ -57,16 +57,16 @@ class Bridge:
         return crossing(self.links)
 
     def cross(self, features: Features, projection: Projection = "paper") -> Crossing:
-        """Return the map across the layers above; the paper's is computed once."""
+        """Return the map from the layer's output gradient to the logits'; the paper's map is computed once."""
         if projection != "paper" and any((rate < 1).any() for rate in features.rates):
             return masked_crossing(self.links, features.rates)
         return self._all_active
 
     def first_step(self, gradient: Tensor, features: Features, projection: Projection = "paper") -> Tensor:
-        """Return the mean gradient of the layer's activated outputs, ``[k]``, from that of its weights (Eq. 17).
+        """Return the mean gradient of the layer's activated outputs, ``[k]``, from its weights' gradient (Eq. 17).
 
-        ``"paper"`` projects each row on the layer's own weights and divides by the mean output, a zero one being
-        replaced by the mean of the others (Sec. V-D 4). The others project all rows on one vector and divide by the
+        ``"paper"`` projects each row on the layer's weights and divides by the mean output; a zero output is replaced
+        by the mean of the others (Sec. V-D 4). The other projections use one vector for all rows and divide by the
         share of active images. Raises `ValueError` if all features are zero.
         """
         if not features.outputs.any():
@@ -79,21 +79,21 @@ class Bridge:
         return rows @ features.vector(projection) / features.rates[0].where(features.rates[0] > 0, 1)
 
     def recover(self, update: Update, features: Features, projection: Projection = "paper") -> Result:
-        """Recover the counts of an update with the layer's gradient, read by a projection; see `first_step`.
+        """Recover the counts behind an update from the layer's gradient, with a projection as in `first_step`.
 
-        The result's ``facts`` are the ``estimates`` before rounding, ``[n]`` (Eq. 21), the ``layer`` whose gradient was
-        used, the ``deficient`` layers, without full row rank, where the pseudo-inverse replaces Eq. 9 and gives the
-        smallest of many solutions, and the number of ``zero_features``, units that are never active for the auxiliary
-        images. Raises `WithheldParameter` if the layer's gradient is not shared; `ValueError` if it is not of the
-        layer's shape, or NaN or infinite; if the features are all zero.
+        The result's ``facts`` are the ``estimates`` before rounding, ``[n]`` (Eq. 21); the ``layer``; the ``deficient``
+        layers, without full row rank, where the pseudo-inverse replaces Eq. 9 and gives the smallest of many solutions;
+        and the number of ``zero_features``, units that are inactive for all auxiliary images. Raises
+        `WithheldParameter` if the layer's gradient is not shared; `ValueError` if it has another shape, is NaN or
+        infinite, or if all features are zero.
         """
         name = self.links[0].weight
         gradient = fitting(update.gradient(name).double(), name, self.links[0].layer.weight)
-        across = self.cross(features, projection)
-        logits = across.matrix @ self.first_step(gradient, features, projection)
+        crossed = self.cross(features, projection)
+        logits = crossed.matrix @ self.first_step(gradient, features, projection)
         estimates = update.samples * (features.probabilities - logits)
-        zero = int((features.rates[0] == 0).sum())
-        facts = {"estimates": estimates, "layer": self.layer, "deficient": across.deficient, "zero_features": zero}
+        n_zero = int((features.rates[0] == 0).sum())
+        facts = {"estimates": estimates, "layer": self.layer, "deficient": crossed.deficient, "zero_features": n_zero}
         return Result(round_to_total(estimates, update.samples), facts=facts)
 
 
@@ -115,34 +115,39 @@ def prepare(
     pseudo_inverse: bool = True,
     seed: int = 0,
 ) -> Prepared:
-    """Prepare the attack: a bridge is built once for each layer that updates are read by.
-
-    Raises `ValueError` if the model has no chain; and when an update is read, if the layer is not in the chain, a layer
-    cannot be crossed, the features are all zero, or as `Bridge.recover` says.
+    """Prepare GDBR, which builds a bridge once for each layer whose gradient it uses.
 
     Parameters
     ----------
     model
-        Before the round, in the client's mode.
+        The model before the round, in the client's mode.
     aux
-        Auxiliary images, or dummy images drawn from N(0, 1) where there are none (Sec. V-D 3).
+        Auxiliary images; by default dummy images from N(0, 1) (Sec. V-D 3).
     layer
-        Name of the layer whose gradient is used; "" is the highest one below the last that an update shares.
+        Name of the layer whose gradient is used; by default the highest one below the head that an update shares.
     projection
-        ``"paper"`` (Eq. 17), or ``"one vector"`` or ``"whitened"``, which are ours.
+        ``"paper"`` (Eq. 17), or our ``"one vector"`` or ``"whitened"``; see `Features.vector`.
     pseudo_inverse
-        Whether layers without full row rank are crossed by their pseudo-inverse, or are an error.
+        Whether layers without full row rank are crossed by their pseudo-inverse; otherwise they raise.
     seed
         Random seed of the dummy images.
+
+    Raises
+    ------
+    ValueError
+        The model has no chain of layers; in ``recover``: the layer is not in the chain or cannot be crossed, all
+        features are zero, or as for `Bridge.recover`.
+    WithheldParameter
+        In ``recover``: the layer's gradient is not shared.
     """
     images = aux.x if isinstance(aux, Images) else aux
     shape = None if images is None else tuple(images.shape[1:])
     if images is None:
-        images = torch.randn(DUMMIES, *input_shape(model), generator=torch.Generator().manual_seed(seed))
-    below = chain(model, shape).links[:-1]
+        images = torch.randn(N_DUMMY_IMAGES, *input_shape(model), generator=torch.Generator().manual_seed(seed))
+    links_below_head = chain(model, shape).links[:-1]
 
     @cache
-    def built(name: str) -> tuple[Bridge, Features]:
+    def build_bridge(name: str) -> tuple[Bridge, Features]:
         bridge = Bridge(model, name, shape)
         features = bridge.observe(images)
         if not pseudo_inverse and (deficient := bridge.cross(features, projection).deficient):
@@ -153,8 +158,8 @@ def prepare(
         return bridge, features
 
     def read(update: Update) -> Result:
-        shared = [link.name for link in below if link.weight in update.tensors]
-        bridge, features = built(layer or (shared[-1] if shared else ""))
+        shared = [link.name for link in links_below_head if link.weight in update.tensors]
+        bridge, features = build_bridge(layer or (shared[-1] if shared else ""))
         return bridge.recover(update, features, projection)
 
     return Prepared("GDBR", read)

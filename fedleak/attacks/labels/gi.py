@@ -1,4 +1,4 @@
-"""GradInversion's label rule (Yin et al., CVPR 2021): the K rows with the smallest minimum."""
+"""GradInversion's label rule (Yin et al., CVPR 2021): the labels are the K rows with the smallest minimum."""
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from fedleak.federated import Update
     summary="The K rows of the last layer's gradient with the smallest minimum; no repeated labels.",
 )
 def recover(update: Update, model: nn.Module) -> Tensor:
-    """Name the K classes with the smallest entry in their row of the head's gradient; counts ``[n]`` of 0 and 1.
+    """Recover the K classes whose rows of the head's gradient have the smallest entries, as counts ``[n]`` of 0 and 1.
 
     Raises `ValueError` if there are more samples than classes: the rule cannot repeat a label.
     """

@@ -1,4 +1,4 @@
-"""Guesses: what somebody who sees no gradient gets right, the floor for all attacks."""
+"""Guesses without a gradient: the baselines of all label attacks."""
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ def uniform_counts(samples: int, n_classes: int, trials: int, generator: torch.G
     options={"seed"},
 )
 def recover(update: Update, model: nn.Module, *, seed: int = 0) -> Tensor:
-    """Guess every label independently and uniformly; returns counts ``[n]`` that sum to ``update.samples``."""
+    """Guess each label independently and uniformly; return counts ``[n]`` that sum to ``update.samples``."""
     generator = torch.Generator().manual_seed(seed)
     layer = head(model).layer
     return uniform_counts(update.samples, layer.out_features, 1, generator)[0].to(layer.weight.device)
@@ -38,6 +38,6 @@ def recover(update: Update, model: nn.Module, *, seed: int = 0) -> Tensor:
     options={"prior"},
 )
 def recover_prior(update: Update, model: nn.Module, aux: Images, *, prior: Tensor | None = None) -> Tensor:
-    """Spread the samples over the classes as auxiliary data are, or by `prior` ``[n]``; returns counts ``[n]``."""
+    """Return counts ``[n]`` in proportion to `prior` ``[n]`` or, by default, to the auxiliary data's classes."""
     shares = update.samples * aux.class_counts / len(aux) if prior is None else update.samples * prior
     return round_to_total(shares, update.samples).to(head(model).layer.weight.device)

@@ -1,4 +1,4 @@
-"""iDLG (Zhao et al. 2020): the sign of the last layer's gradient gives the label of a single sample."""
+"""iDLG (Zhao et al. 2020): infer the label of a single sample from the signs of the last layer's gradient."""
 
 import torch
 from torch import Tensor, nn
@@ -9,21 +9,22 @@ from fedleak.attacks.result import Prepared, Result, once
 from fedleak.federated import Update
 
 ROUNDING = 1e-4
-"""Rounding of a zero in single precision, relative to the gradient's largest entry or singular value."""
+"""Largest rounding of a zero in single precision, relative to the gradient's largest entry or singular value."""
 
 
-def proves(gradient: Tensor, label: int) -> bool:
-    """Return whether a gradient of the head's weights ``[n, m]`` excludes all one-hot labels but this.
+def proves_label(gradient: Tensor, label: int) -> bool:
+    """Return whether a gradient of the head's weights ``[n, m]`` excludes all other one-hot labels.
 
-    For one sample it is ``(p - y) a^T``: it has rank 1, each column sums to 0, and every row sum has the sign of
+    One sample's gradient is ``(p - y) a^T``: it has rank 1, each column sums to 0, and every row sum has the sign of
     sum(a), except the label's. With three or more classes, the label's row is thus the only one with its sign. A
-    gradient that was changed on the way (noise, quantisation, pruning) has another form.
+    gradient that was changed (by noise, quantisation or pruning) does not have this form.
     """
     sums, size = gradient.sum(1), gradient.abs().max()
     values = torch.linalg.svdvals(gradient)
-    honest = bool(gradient.sum(0).abs().max() <= ROUNDING * size) and bool(values[1:].sum() <= ROUNDING * values[0])
-    alone = bool(sums[label] < -ROUNDING * gradient[label].abs().sum()) and int((sums > 0).sum()) == len(sums) - 1
-    return honest and alone and len(sums) > 2
+    is_balanced = bool(gradient.sum(0).abs().max() <= ROUNDING * size)
+    has_rank_1 = bool(values[1:].sum() <= ROUNDING * values[0])
+    is_negative = bool(sums[label] < -ROUNDING * gradient[label].abs().sum())
+    return is_balanced and has_rank_1 and is_negative and int((sums > 0).sum()) == len(sums) - 1 > 1
 
 
 @attack(
@@ -35,12 +36,11 @@ def proves(gradient: Tensor, label: int) -> bool:
     prepares=True,
 )
 def prepare(model: nn.Module) -> Prepared:
-    """Prepare iDLG, which measures nothing: it names the class whose row sum is negative, counts ``[n]`` of sum 1.
+    """Prepare iDLG, which computes nothing beforehand; its counts ``[n]`` name the class with the smallest row sum.
 
-    With non-negative inputs of the head exactly one row sum is negative. Without that guarantee the smallest
-    row sum is taken, which is the same class where the rule holds. The label is proven where `proves` says so. Raises
-    `WithheldParameter` when an update is read: if the head's gradient is not shared; `ValueError` if the update holds
-    more than one sample: the rule is for one.
+    With non-negative inputs of the head exactly one row sum is negative. `proves_label` decides whether the label is
+    proven. ``recover`` raises `WithheldParameter` if the head's gradient is not shared; `ValueError` for an update of
+    more than one sample.
     """
 
     def read(update: Update) -> Result:
@@ -49,7 +49,7 @@ def prepare(model: nn.Module) -> Prepared:
         gradient = head_gradient(update, model)
         label = gradient.sum(1).argmin()
         counts = nn.functional.one_hot(label, len(gradient))
-        return Result(counts, proven=counts if proves(gradient, int(label)) else torch.zeros_like(counts))
+        return Result(counts, proven=counts if proves_label(gradient, int(label)) else torch.zeros_like(counts))
 
     return Prepared("iDLG", read)
 

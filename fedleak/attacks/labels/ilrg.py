@@ -1,4 +1,4 @@
-"""iLRG, instance-wise batch label restoration (Ma et al., ICLR 2023): counts from a linear system of probabilities."""
+"""iLRG, instance-wise batch label restoration (Ma et al., ICLR 2023): solve a linear system of probabilities."""
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +24,8 @@ def solve(weight: Tensor, bias: Tensor, weight_gradient: Tensor, bias_gradient: 
         Mean gradients over the K `samples`, ``[..., n, m]`` and ``[..., n]``.
     """
     n_classes = len(bias)
-    safe = bias_gradient.where(bias_gradient != 0, torch.finfo(bias_gradient.dtype).tiny ** 0.5)
-    embeddings = weight_gradient / safe.unsqueeze(-1)
+    nonzero_bias = bias_gradient.where(bias_gradient != 0, torch.finfo(bias_gradient.dtype).tiny ** 0.5)
+    embeddings = weight_gradient / nonzero_bias.unsqueeze(-1)
     probabilities = (embeddings @ weight.T + bias).softmax(-1)
     system = probabilities.mT - torch.eye(n_classes, dtype=weight.dtype, device=weight.device)
     system = torch.cat([torch.ones_like(system[..., :1, :]), system], dim=-2)
@@ -35,7 +35,7 @@ def solve(weight: Tensor, bias: Tensor, weight_gradient: Tensor, bias_gradient: 
 
 
 def round_counts(counts: Tensor, samples: int) -> Tensor:
-    """Round real-valued counts to int64, with 0 for negative ones and those above `samples`; their sum is free."""
+    """Round real-valued counts to int64; those below 0 or above `samples` become 0, and the sum is free."""
     counts = counts.round().clamp(min=0)
     return counts.where(counts <= samples, 0).long()
 
@@ -49,21 +49,21 @@ def round_counts(counts: Tensor, samples: int) -> Tensor:
     prepares=True,
 )
 def prepare(model: nn.Module) -> Prepared:
-    """Prepare iLRG, which measures nothing beforehand; counts ``[n]`` need not sum to ``update.samples``.
+    """Prepare iLRG, which computes nothing beforehand; its counts ``[n]`` need not sum to ``update.samples``.
 
-    `Result.facts` has the ``solution`` of the linear system, real-valued, and its ``residual``: how far it lies outside
-    of what any batch has (counts in [0, K] with the sum K), as a share of the K samples. It is above 1 for 7 % of
-    honest updates, whose mean embeddings are no longer those of one class each, and for 70 % of those ten times as
-    large. Raises `WithheldParameter` when an update is read if the gradient of the head's weights or bias is not
-    shared; `ValueError` if the head has no bias, a gradient is NaN or infinite, or its shape is not the model's.
+    `Result.facts` has the real-valued ``solution`` of the linear system, and its ``residual``: the largest violation
+    of counts in [0, K] with the sum K, as a share of K. The residual exceeds 1 for 7 % of unchanged updates, in which
+    the estimated embeddings mix classes, and for 70 % of updates that are ten times too large. ``recover`` raises
+    `WithheldParameter` if the gradient of the head's weights or bias is not shared; `ValueError` if the head has no
+    bias, a gradient is NaN or infinite, or its shape is not the model's.
     """
 
     def read(update: Update) -> Result:
         gradients, samples = (head_gradient(update, model), bias_gradient(update, model)), update.samples
         layer = head(model).layer
         solution = solve(layer.weight.detach().double(), layer.bias.detach().double(), *gradients, samples)
-        outside = torch.stack([-solution.min(), solution.max() - samples, (solution.sum() - samples).abs()]).max()
-        facts = {"solution": solution, "residual": max(float(outside), 0.0) / samples}
+        violation = torch.stack([-solution.min(), solution.max() - samples, (solution.sum() - samples).abs()]).max()
+        facts = {"solution": solution, "residual": max(float(violation), 0.0) / samples}
         return Result(round_counts(solution, samples), facts=facts)
 
     return Prepared("iLRG", read)

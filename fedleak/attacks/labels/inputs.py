@@ -1,4 +1,4 @@
-"""The inputs of label attacks, from an update and from auxiliary data, checked once for all of them."""
+"""Read and check the inputs of label attacks: the head's gradients of an update, and auxiliary data."""
 
 import torch
 from torch import Tensor, nn
@@ -20,18 +20,18 @@ def head_gradient(update: Update, model: nn.Module) -> Tensor:
 
 
 def bias_gradient(update: Update, model: nn.Module) -> Tensor:
-    """Return the same of the head's bias, ``[n]``; also a `ValueError` if the head has none."""
+    """Return the mean gradient of the head's bias, ``[n]``, as `head_gradient`; `ValueError` also without a bias."""
     last = head_with_bias(model)
     return fitting(update.gradient(last.bias).double(), last.bias, last.layer.bias)
 
 
 def whole_gradient(update: Update, model: nn.Module) -> Tensor:
-    """Return both, the bias' as the last column, ``[n, m + 1]``; errors as theirs."""
+    """Return the mean gradient of the head's weights with the bias' as last column, ``[n, m + 1]``; errors as there."""
     return torch.cat([head_gradient(update, model), bias_gradient(update, model)[:, None]], dim=1)
 
 
 def head_with_bias(model: nn.Module) -> Head:
-    """Return the model's head; a `ValueError` if it has no bias."""
+    """Return the model's head; raise `ValueError` if it has no bias."""
     last = head(model)
     if last.layer.bias is None:
         raise ValueError("the last layer has no bias, whose gradient this attack reads: use one that does not need it")
@@ -39,12 +39,12 @@ def head_with_bias(model: nn.Module) -> Head:
 
 
 def row_sums(update: Update, model: nn.Module) -> Tensor:
-    """Return each class's gradient g_i, the sum over its row of the head's weight gradient, ``[n]``."""
+    """Return each class's gradient g_i, the sum of its row in the head's weight gradient, ``[n]``."""
     return head_gradient(update, model).sum(dim=1)
 
 
 def require_classes(aux: Images, n_classes: int) -> None:
-    """Refuse auxiliary data of other classes, or without a sample of one, with a `ValueError`."""
+    """Raise `ValueError` if auxiliary data have other classes than the model, or no sample of some class."""
     if not isinstance(aux, Images):
         raise ValueError(f"auxiliary data are labelled: pass fedleak.data.Images(x, y), got {type(aux).__name__}")
     if aux.n_classes != n_classes:

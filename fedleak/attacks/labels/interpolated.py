@@ -1,9 +1,9 @@
 """Label counts over local steps from interpolated statistics (Dimitrov et al., TMLR 2022).
 
-ZLG's counts of one step need the mean softmax p and the mean sum O of the head's inputs. Over local steps both move;
-the server knows the models at both ends. The reading implemented here, from the paper's idea and its released code:
-N(0, 1) noise gives p and O at both ends, a straight line gives them before each step, the update counts as shared
-evenly by the steps, and the counts of all steps are averaged. `zlg` takes the mean of p and O over both ends instead.
+ZLG needs the mean softmax p and the mean sum O of the head's inputs, which change over local steps. The server has the
+models at both ends. Following the paper's idea and its released code, N(0, 1) noise gives p and O at both ends, linear
+interpolation gives them before each step, each step has an equal share of the update, and the counts of all steps are
+averaged. `zlg` uses the mean of p and O over both ends instead.
 """
 
 import torch
@@ -27,13 +27,13 @@ def estimate(row_sums: Tensor, probabilities: Tensor, masses: Tensor, samples: i
     row_sums
         Row sums of the head's mean gradient over a step, ``[n]``.
     probabilities, masses
-        p and O with the model before the round and the one after it, ``[2, n]`` and ``[2]``.
+        p and O of the models before and after the round, ``[2, n]`` and ``[2]``.
     samples, steps
-        K, and T: step t is at t/T of the way, from 0 to T - 1.
+        Number of samples K and of steps T; step t, from 0 to T - 1, is at the fraction t/T of the round.
     """
-    way = torch.arange(steps, dtype=masses.dtype, device=masses.device) / steps
-    p = torch.lerp(probabilities[0], probabilities[1], way[:, None])
-    mass = torch.lerp(masses[0], masses[1], way)
+    fractions = torch.arange(steps, dtype=masses.dtype, device=masses.device) / steps
+    p = torch.lerp(probabilities[0], probabilities[1], fractions[:, None])
+    mass = torch.lerp(masses[0], masses[1], fractions)
     if (mass == 0).any():
         raise ValueError("the last layer's inputs sum to 0 on average: ZLG divides by this sum")
     return samples * (p - row_sums / mass[:, None]).mean(0)
@@ -47,23 +47,23 @@ def estimate(row_sums: Tensor, probabilities: Tensor, masses: Tensor, samples: i
     prepares=True,
 )
 def prepare(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None) -> Prepared:
-    """Prepare the attack: noise is sent through the model. What is read gives counts ``[n]`` of sum ``update.samples``.
+    """Prepare interpolated ZLG, which passes noise through the model; with one step it is ZLG.
 
-    Several steps need all parameters; one step gives ZLG, since the statistics before the first step are those
-    of the model. Raises `WithheldParameter` when an update is read: if a parameter that is needed is not shared;
-    `ValueError` when an update is read: for NaN or infinite gradients, or an update of another model.
+    ``recover(update)`` returns counts ``[n]`` that sum to ``update.samples``; several steps need all parameters. It
+    raises `WithheldParameter` if a parameter that is needed is not shared; `ValueError` for NaN or infinite gradients,
+    or an update of another model.
 
     Parameters
     ----------
     model
-        Before the round.
+        The model before the round.
     seed, shape
-        Seed of the noise; shape of one input, where the model does not tell it.
+        Random seed of the noise; shape of one input, if it does not follow from the model.
     """
-    see = zlg.passes(model, zlg.noise(model, seed, shape))
+    pass_at_ends = zlg.make_passes(model, zlg.draw_noise(model, seed, shape))
 
     def read(update: Update) -> Tensor:
-        sums, passes = row_sums(update, model), see(update)
+        sums, passes = row_sums(update, model), pass_at_ends(update)
         ends = (passes[0], passes[-1])
         p = torch.stack([end.probabilities.double().mean(0) for end in ends])
         masses = torch.stack([end.inputs.double().sum(1).mean() for end in ends])

@@ -1,9 +1,9 @@
-"""All samples of a head's gradient at once: what their equations determine with fewer samples than classes.
+"""Solve a head gradient for all of its samples at once, with fewer samples than classes.
 
-``B G = sum_i e_i a_i^T`` is (n - 1) B equations of the B (B - 1) numbers that are free in the inputs a_i, which lie in
-the span of G's rows and end in 1; the errors e_i = softmax(W a_i) - onehot(y_i) depend on them and on the labels. Up to
-B = n - 1 they are enough. The labels are tried: a row with a negative entry names a class if inputs are not negative,
-as after a ReLU, so that only the ways to share out the samples among these classes are left. The derivation is ours.
+``B G = sum_i e_i a_i^T`` is (n - 1) B equations for B (B - 1) unknowns: the inputs a_i lie in the span of G's rows and
+end in 1, and the errors e_i = softmax(W a_i) - onehot(y_i) follow from inputs and labels. Up to B = n - 1 there are
+enough equations. Label vectors are enumerated: if inputs are not negative, as after a ReLU, a class occurs where its
+row has a negative entry, and the B samples can be divided among these classes in few ways. The derivation is ours.
 """
 
 from collections.abc import Iterator
@@ -13,21 +13,21 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.special import softmax
 
-MOST, TRIED, SEARCHES = 12, 40, 4
-"""Samples at most; label counts at most; searches with each of them."""
-LEADING, FURTHER = 3, 40
-"""Label counts that are searched further, those nearest to a solution, and how often: most searches end in a local
-minimum, and how many do depends on the batch."""
-FITS, APART, NEGATIVE, COARSEST = 10.0, 100.0, 1e-6, 1e-5
-"""Largest remainder of a solution, and smallest of every other counts' best solution, in units of the gradient's noise
-(true counts leave 1 to 3, a local minimum thousands); how far below 0 an entry is negative, relative to its row's
-largest; the largest singular value that should be 0, relative to the gradient: beyond it the gradient was changed."""
+MAX_SAMPLES, MAX_LABEL_COUNTS, SEARCHES_OF_ALL = 12, 40, 4
+"""Most samples; most label vectors; searches for each of them."""
+N_LEADING, SEARCHES_OF_LEADING = 3, 40
+"""Label vectors nearest to a solution, and the number of further searches for these: most searches end in a local
+minimum, how many depends on the batch."""
+MAX_REMAINDER, MIN_OTHER_REMAINDER, NEGATIVE_SHARE, MAX_NOISE = 10.0, 100.0, 1e-6, 1e-5
+"""Largest remainder of a solution, and smallest of the other label vectors' best ones, in units of the gradient's noise
+(the true labels leave 1 to 3, a local minimum thousands); size of a negative entry, relative to its row's largest;
+largest singular value after the first B, relative to the gradient, unless the gradient was changed."""
 
 
-class Equations:
-    """The equations of samples of given labels, in the free parts ``[B (B - 1)]`` of their inputs.
+class SampleEquations:
+    """The equations of samples with given labels, whose unknowns are the free parts of their inputs, ``[B (B - 1)]``.
 
-    `weight` is the head's and `total` B times its mean gradient, ``[n, d + 1]``, the bias last.
+    `weight` is the head's and `total` B times its mean gradient, ``[n, d + 1]``, with the bias as last column.
     """
 
     def __init__(self, weight: np.ndarray, labels: np.ndarray, total: np.ndarray):
@@ -37,53 +37,54 @@ class Equations:
         self.outputs, self.target = weight @ self.basis, total @ self.basis
         self.slopes = self.outputs @ self.free.T
 
-    def parts(self, inputs: np.ndarray) -> np.ndarray:
-        """Return the free parts of the inputs in the span that are nearest to these, ``[B, d + 1]``."""
-        inside = inputs @ self.basis
-        inside = inside / (inside @ self.basis[-1])[:, None]
-        return ((inside - self.origin) @ self.free.T).ravel()
+    def project_inputs(self, inputs: np.ndarray) -> np.ndarray:
+        """Return the free parts of the inputs in the span that are nearest to `inputs`, ``[B, d + 1]``."""
+        coordinates = inputs @ self.basis
+        coordinates = coordinates / (coordinates @ self.basis[-1])[:, None]
+        return ((coordinates - self.origin) @ self.free.T).ravel()
 
-    def inputs(self, parts: np.ndarray) -> np.ndarray:
-        """Return the inputs ``[B, d + 1]``."""
-        return self._inside(parts) @ self.basis.T
+    def inputs_of(self, free_parts: np.ndarray) -> np.ndarray:
+        """Return the inputs ``[B, d + 1]`` with these free parts."""
+        return self._coordinates(free_parts) @ self.basis.T
 
-    def residual(self, parts: np.ndarray) -> np.ndarray:
-        """Return the gradient that the samples make less the one that is seen, ``[n B]``."""
-        inside = self._inside(parts)
-        return (self._errors(self._shares(inside)).T @ inside - self.target).ravel()
+    def residual(self, free_parts: np.ndarray) -> np.ndarray:
+        """Return the samples' gradient minus the observed one, in the basis, ``[n B]``."""
+        coordinates = self._coordinates(free_parts)
+        return (self._errors(self._probabilities(coordinates)).T @ coordinates - self.target).ravel()
 
-    def jacobian(self, parts: np.ndarray) -> np.ndarray:
+    def jacobian(self, free_parts: np.ndarray) -> np.ndarray:
         """Return the derivative of `residual`, ``[n B, B (B - 1)]``."""
-        inside = self._inside(parts)
-        shares = self._shares(inside)
-        turned = shares[..., None] * (self.slopes - (shares @ self.slopes)[:, None])
-        slope = np.einsum("bnj,bk->nkbj", turned, inside) + np.einsum("bn,jk->nkbj", self._errors(shares), self.free)
-        return slope.reshape(self.target.size, -1)
+        coordinates = self._coordinates(free_parts)
+        probabilities = self._probabilities(coordinates)
+        error_slopes = probabilities[..., None] * (self.slopes - (probabilities @ self.slopes)[:, None])
+        slopes = np.einsum("bnj,bk->nkbj", error_slopes, coordinates)
+        slopes += np.einsum("bn,jk->nkbj", self._errors(probabilities), self.free)
+        return slopes.reshape(self.target.size, -1)
 
     def solve(self, inputs: np.ndarray) -> tuple[np.ndarray, float]:
-        """Solve by Levenberg and Marquardt's method from inputs; return those found, and what they leave."""
-        tight = dict.fromkeys(("xtol", "ftol", "gtol"), 1e-15)
-        solution = least_squares(self.residual, self.parts(inputs), self.jacobian, method="lm", max_nfev=200, **tight)
-        return self.inputs(solution.x), float(np.linalg.norm(solution.fun))
+        """Solve by Levenberg and Marquardt's method from `inputs`; return the inputs and the residual's norm."""
+        start, tolerances = self.project_inputs(inputs), dict.fromkeys(("xtol", "ftol", "gtol"), 1e-15)
+        solution = least_squares(self.residual, start, self.jacobian, method="lm", max_nfev=200, **tolerances)
+        return self.inputs_of(solution.x), float(np.linalg.norm(solution.fun))
 
-    def _inside(self, parts: np.ndarray) -> np.ndarray:
-        return self.origin + parts.reshape(len(self.labels), -1) @ self.free
+    def _coordinates(self, free_parts: np.ndarray) -> np.ndarray:
+        return self.origin + free_parts.reshape(len(self.labels), -1) @ self.free
 
-    def _shares(self, inside: np.ndarray) -> np.ndarray:
-        return softmax(inside @ self.outputs.T, 1)
+    def _probabilities(self, coordinates: np.ndarray) -> np.ndarray:
+        return softmax(coordinates @ self.outputs.T, 1)
 
-    def _errors(self, shares: np.ndarray) -> np.ndarray:
-        return shares - np.eye(len(self.outputs))[self.labels]
+    def _errors(self, probabilities: np.ndarray) -> np.ndarray:
+        return probabilities - np.eye(len(self.outputs))[self.labels]
 
 
-def candidates(total: np.ndarray, samples: int) -> Iterator[np.ndarray]:
-    """Yield label vectors to try: classes whose row has a negative entry, each at least once."""
-    present = np.flatnonzero(total.min(1) < -NEGATIVE * abs(total).max(1))
+def iterate_label_vectors(total: np.ndarray, samples: int) -> Iterator[np.ndarray]:
+    """Yield all label vectors ``[B]`` in which exactly the classes with a negative entry in their row occur."""
+    present = np.flatnonzero(total.min(1) < -NEGATIVE_SHARE * abs(total).max(1))
     for bars in combinations(range(1, samples), len(present) - 1) if len(present) else ():
         yield np.repeat(present, [b - a for a, b in pairwise((0, *bars, samples))])
 
 
-def labels_of(
+def recover_labels(
     total: np.ndarray,
     weight: np.ndarray,
     samples: int,
@@ -92,40 +93,44 @@ def labels_of(
     starts: list[np.ndarray],
     seed: int = 0,
 ) -> np.ndarray:
-    """Return the labels ``[B]`` of the samples that B times a gradient is made of.
+    """Recover the labels ``[B]`` of the samples behind a gradient.
 
-    Raises `ValueError` if there are too many samples or label counts to try, or not just one of these explains the
+    Raises `ValueError` if there are too many samples or label vectors, or not exactly one of these explains the
     gradient.
 
     Parameters
     ----------
     total, weight
-        B times the mean gradient of the head, and the head, ``[n, d + 1]``, the bias last, in double precision.
+        B times the head's mean gradient, and the head's weight, ``[n, d + 1]``, with the bias as last column, float64.
     samples
         B.
     floor
-        The largest singular value of the gradient that should be 0.
+        Largest singular value of the gradient after the first B.
     rounding
         Rounding error of the client's softmax times a sample's input.
     starts
-        Inputs ``[k, d + 1]`` of each class, from which is searched.
+        Inputs of each class, ``[k, d + 1]``, at which searches start.
     seed
-        Random seed of their choice.
+        Random seed by which these are chosen.
     """
-    draws, tried = np.random.default_rng(seed), list(candidates(total, samples)) if samples <= MOST else []
-    if not 0 < len(tried) <= TRIED:
-        raise ValueError(f"{len(tried)} label counts to try: up to {TRIED} are, of at most {MOST} samples")
-    if floor > COARSEST * np.linalg.norm(total):
+    label_vectors = list(iterate_label_vectors(total, samples)) if samples <= MAX_SAMPLES else []
+    if not 0 < len(label_vectors) <= MAX_LABEL_COUNTS:
+        raise ValueError(
+            f"{len(label_vectors)} label counts to try: up to {MAX_LABEL_COUNTS} are, of at most {MAX_SAMPLES} samples"
+        )
+    if floor > MAX_NOISE * np.linalg.norm(total):
         raise ValueError("the gradient is changed: it explains no label counts to the rounding of a client")
-    noise = max(floor, rounding)
-    systems, least = [Equations(weight, labels, total) for labels in tried], np.full(len(tried), np.inf)
-    for number in range(SEARCHES + FURTHER):
-        for k in range(len(systems)) if number < SEARCHES else least.argsort()[:LEADING]:
-            _, remainder = systems[k].solve(np.stack([draws.choice(starts[y]) for y in systems[k].labels]))
-            least[k] = min(least[k], remainder)
-        if least.min() <= FITS * noise:
+    generator, noise = np.random.default_rng(seed), max(floor, rounding)
+    systems = [SampleEquations(weight, labels, total) for labels in label_vectors]
+    remainders = np.full(len(systems), np.inf)
+    for search in range(SEARCHES_OF_ALL + SEARCHES_OF_LEADING):
+        for k in range(len(systems)) if search < SEARCHES_OF_ALL else remainders.argsort()[:N_LEADING]:
+            _, remainder = systems[k].solve(np.stack([generator.choice(starts[y]) for y in systems[k].labels]))
+            remainders[k] = min(remainders[k], remainder)
+        if remainders.min() <= MAX_REMAINDER * noise:
             break
-    best = int(least.argmin())
-    if least[best] > FITS * noise or (np.delete(least, best) < APART * noise).any():
-        raise ValueError(f"{(least < APART * noise).sum()} of {len(tried)} label counts explain the gradient")
-    return tried[best]
+    best = int(remainders.argmin())
+    is_close = remainders < MIN_OTHER_REMAINDER * noise
+    if remainders[best] > MAX_REMAINDER * noise or np.delete(is_close, best).any():
+        raise ValueError(f"{is_close.sum()} of {len(systems)} label counts explain the gradient")
+    return label_vectors[best]

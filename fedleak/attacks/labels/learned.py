@@ -1,12 +1,12 @@
-"""The learned attacker: a network, trained on simulated clients, infers counts from an update.
+"""The learned attacker: a network that is trained on simulated clients infers counts from an update.
 
-Whoever has the model and labelled auxiliary images can play the client: draw a batch of known counts, compute what the
-client would send, and again. A small network learns the way back, from update to counts (simulation-based inference,
-amortised: trained once for a model and a batch size, it reads any number of updates).
+With the model and labelled auxiliary images an attacker simulates clients: it draws batches of known counts, and
+computes their updates. A small network learns the inverse, from update to counts. The inference is amortised: it is
+trained once per model and batch size, and then reads any number of updates.
 
-It is trained for the expected L1 distance of the class shares, whose minimiser also minimises the expected number of
-labels that are wrong. Two more outputs a class are its quantiles (pinball loss), moved by split-conformal calibration
-(Romano, Patterson and Candès, NeurIPS 2019) on batches of images that it was not trained on.
+The loss is the L1 distance of the class shares, whose minimiser also minimises the expected number of wrong labels. Two
+more outputs per class are quantiles (pinball loss), moved by split-conformal calibration (Romano, Patterson and Candès,
+NeurIPS 2019) on batches of images that were not trained on.
 """
 
 from functools import cache
@@ -16,31 +16,32 @@ from torch import nn
 
 from fedleak.attacks.labels.inputs import head_gradient, require_classes
 from fedleak.attacks.labels.posterior import BATCHES
-from fedleak.attacks.labels.posterior import PACE as PACE
-from fedleak.attacks.labels.posterior import Learned as Learned
+from fedleak.attacks.labels.posterior import TIMED_ITERATIONS as TIMED_ITERATIONS
+from fedleak.attacks.labels.posterior import LearnedAttacker as LearnedAttacker
 from fedleak.attacks.labels.reader import Reader
-from fedleak.attacks.labels.simulated import ONE_STEP, Defended, Local, Prior, draw_labels, shifted
+from fedleak.attacks.labels.simulated import ONE_STEP, LocalSteps, MakeDefence, Prior, add_shifted_copies, draw_labels
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images
 from fedleak.federated import Update
 from fedleak.models import head
 
+Learned = LearnedAttacker  # the former name
 ITERATIONS = 300
-"""Iterations of the training."""
-FEWEST = 10
-"""Images of each class from which on a fifth is kept apart for calibration."""
+"""Number of training iterations."""
+MIN_IMAGES_TO_SPLIT = 10
+"""Fewest images per class of which a fifth is held out for calibration."""
 MOST_SAMPLES = 10_000
-"""Samples of a batch, at most: more are too many to simulate."""
+"""Most samples of a simulated batch."""
 
 
-def _local(update: Update) -> Local:
-    """Return what the client is known to have done, with the batch size checked to be the same in every step."""
+def _local_steps(update: Update) -> LocalSteps:
+    """Return the client's local steps; raise `ValueError` if their batches differ or the rate is unknown."""
     if update.steps == 1:
         return ONE_STEP
     if update.lr is None:
         raise ValueError("of several local steps the learning rate is needed: pass an update with lr")
-    return Local(update.samples // update.batch_size, update.lr)
+    return LocalSteps(update.samples // update.batch_size, update.lr)
 
 
 def train(
@@ -52,26 +53,24 @@ def train(
     iterations: int = ITERATIONS,
     seed: int = 0,
     level: float = 0.9,
-    defence: Defended | None = None,
+    defence: MakeDefence | None = None,
     seconds: float = float("inf"),
-    local: Local = ONE_STEP,
+    local: LocalSteps = ONE_STEP,
     train_loss: float | None = None,
     prior: Prior = draw_labels,
     batches: int = BATCHES,
     progress: bool = False,
-) -> Learned:
-    """Train an attacker for a model and a batch size, on simulated clients, whose images are also moved (`shifted`).
+) -> LearnedAttacker:
+    """Train an attacker for a model and a batch size, on clients simulated from images and their shifted copies.
 
     A fifth of the auxiliary images calibrates the intervals and is not trained on. With fewer than ten images of a
-    class all are used for both, and the intervals are then too narrow. Once trained, the closed forms that it reads
-    with are those of all images (not with a defence or local steps). Raises `ValueError` if the model has no linear
-    head or its head no bias to share, the auxiliary data lack a class or are of others, or a number is out of range; if
-    the prior draws no such labels; if the training would take longer than it may.
+    class all are used for both, and the intervals are then too narrow. After the training the closed forms are computed
+    anew from all images (not with a defence or local steps).
 
     Parameters
     ----------
     model
-        Before the round; one forward pass of it is taken.
+        The model before the round; it runs once on each set of images.
     aux
         Labelled images of every class.
     batch_size
@@ -79,29 +78,34 @@ def train(
     bias
         Whether the clients share the gradient of the head's bias.
     iterations
-        Of the training.
+        Number of training iterations.
     seed
         Random seed of the network and of the simulation.
     level
-        The probability with which an interval is to hold its count.
+        Probability with which an interval should contain its count.
     defence
-        ``make(clients, seed)``, the clients' own defence where the attacker knows it (adaptive): the gradients of the
-        head that it simulates go through it too. The defence has no memory, and acts on each tensor by itself.
+        ``make(clients, seed)``, the clients' defence if the attacker knows it (an adaptive attacker): the simulated
+        gradients go through it. The defence has no memory and acts tensor by tensor.
     seconds
         Time limit of the iterations, extrapolated from the first ones.
     local
-        The clients' local steps of plain SGD, if there are several. They are simulated on the head, as if the layers
-        below stood still.
+        The clients' local steps of plain SGD. They are simulated on the head alone, with the layers below frozen.
     train_loss
-        Mean cross-entropy of the clients' images under the model, if it is known. Where it is below that of the
-        auxiliary images, as it is of images that the model was trained on, simulated clients' images fit better too:
-        for every batch the logits of their own classes are raised, by 0 to twice what gives the training loss.
+        Mean cross-entropy of the clients' images under the model, if it is known. If it is below that of the auxiliary
+        images, as after training on the clients' images, the true classes' logits are raised in the simulation: per
+        batch by a uniform share, up to twice the shift that gives this loss.
     prior
-        Draws the labels of the simulated batches; the default mixes all kinds, for an attacker without a prior.
+        Draws the labels of the simulated batches; the default is for an attacker without a prior.
     batches
-        Simulated batches per iteration; fewer of more than 256 samples, but at least 32.
+        Simulated batches per iteration; fewer if a batch has more than 256 samples, but at least 32.
     progress
-        Show a progress bar of the training.
+        Whether to show a progress bar.
+
+    Raises
+    ------
+    ValueError
+        The model has no linear head, or the head no bias to share; the auxiliary data lack a class or have others; a
+        number is out of range; the prior draws labels of other classes or shape; the training would take too long.
     """
     samples = batch_size * local.steps
     if not 1 <= samples <= MOST_SAMPLES:
@@ -117,14 +121,15 @@ def train(
     drawn = prior(2, samples, n, torch.Generator().manual_seed(seed))
     if drawn.shape != (2, samples) or not 0 <= int(drawn.min()) <= int(drawn.max()) < n:
         raise ValueError(f"a prior draws labels [batches, {samples}] of {n} classes, got {list(drawn.shape)}: {drawn}")
-    learnt, held_out = aux.split_in_two(seed, 0.8) if (aux.class_counts >= FEWEST).all() else (aux, aux)
-    reader = Reader(model, learnt, bias, train_loss)
-    pools = [reader.pool(model, part, defence, local)._replace(prior=prior) for part in (shifted(learnt), held_out)]
-    learned = Learned(reader, pools[0], samples, iterations, seed, level, seconds, local, batches, progress)
+    can_split = bool((aux.class_counts >= MIN_IMAGES_TO_SPLIT).all())
+    trained_on, held_out = aux.split_in_two(seed, 0.8) if can_split else (aux, aux)
+    reader, image_sets = Reader(model, trained_on, bias, train_loss), (add_shifted_copies(trained_on), held_out)
+    pools = [reader.make_pool(model, part, defence, local)._replace(prior=prior) for part in image_sets]
+    learned = LearnedAttacker(reader, pools[0], samples, iterations, seed, level, seconds, local, batches, progress)
     learned.calibrate(pools[1], seed + 1)
     learned.defended = defence is not None
-    if defence is None and local.steps == 1:  # else the noise is not that of the images alone
-        reader.sharpen(model, aux)
+    if defence is None and local.steps == 1:  # otherwise the noise is not that of the images alone
+        reader.reweight(model, aux)
     return learned
 
 
@@ -142,39 +147,44 @@ def prepare(
     iterations: int = ITERATIONS,
     seed: int = 0,
     seconds: float = float("inf"),
-    defence: Defended | None = None,
+    defence: MakeDefence | None = None,
     batches: int = BATCHES,
     progress: bool = False,
 ) -> Prepared:
-    """Prepare the attack: `train` an attacker for each batch size, number and rate of steps that an update has.
+    """Prepare the attack, which trains an attacker for each batch size and each kind of local steps that it meets.
 
-    Of an update the head's gradient is used (the bias's too, if it is shared). Several local steps are those of plain
-    SGD on equal batches, or made to read like them. The result has the ends of 90 % intervals. Raises
-    `WithheldParameter` when an update is read: if the gradient of the head's weights is not shared; `ValueError` as for
-    `train`; when an update is read, for several local steps of different batches or an unknown rate, for an update of
-    another model, or with NaN or infinite entries.
+    It reads the head's gradient (the bias's too, if it is shared) and returns 90 % intervals with the counts. Several
+    local steps have to be plain SGD on equal batches, or converted to it.
 
     Parameters
     ----------
     model, aux
-        Before the round; labelled images of every class.
+        The model before the round; labelled images of every class.
     iterations, seed, seconds, defence, batches, progress
         As for `train`.
+
+    Raises
+    ------
+    ValueError
+        As for `train`; in ``recover``: local steps with unequal batches or an unknown rate, an update of another model,
+        or entries that are NaN or infinite.
+    WithheldParameter
+        In ``recover``: the gradient of the head's weights is not shared.
     """
     last = head(model)
     require_classes(aux, last.layer.out_features)
 
     @cache
-    def trained(batch_size: int, local: Local, bias: bool) -> Learned:
-        how = {"iterations": iterations, "seed": seed, "seconds": seconds, "defence": defence}
-        how |= {"batches": batches, "progress": progress}
-        return train(model, aux, batch_size, bias=bias, local=local, **how)  # type: ignore[arg-type]
+    def train_attacker(batch_size: int, local: LocalSteps, bias: bool) -> LearnedAttacker:
+        options = {"iterations": iterations, "seed": seed, "seconds": seconds, "defence": defence}
+        options |= {"batches": batches, "progress": progress}
+        return train(model, aux, batch_size, bias=bias, local=local, **options)  # type: ignore[arg-type]
 
     def read(update: Update) -> Result:
-        local = _local(update)
-        head_gradient(update, model)  # is refused before the training
+        local = _local_steps(update)
+        head_gradient(update, model)  # raises before the training
         bias = last.layer.bias is not None and last.bias in update.tensors
-        return trained(update.batch_size, local, bias).read(update, model)
+        return train_attacker(update.batch_size, local, bias).read(update, model)
 
     return Prepared("learned", read)
 

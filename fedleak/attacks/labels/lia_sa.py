@@ -1,8 +1,8 @@
 """LIA-SA (Wang et al. 2024): every client's label counts from the SUM of the clients' gradients.
 
-A malicious server sends each client a fishing model: one layer with its weights at 0, so that the layer's output, and
-with it the head's input e and logits y, depend on that layer's bias alone and no longer on the data. The sum of the
-clients' head gradients is then a linear system in the clients' bias gradients (Eq. 16), which give the counts (Eq. 17).
+A malicious server sends each client a fishing model: the weights of one layer are 0. Its output, and with it the head's
+input e and logits y, then depend on that layer's bias alone, not on the data. The sum of the clients' head gradients is
+thus a linear system in the clients' bias gradients (Eq. 16), which give the counts (Eq. 17).
 """
 
 import math
@@ -22,27 +22,27 @@ from fedleak.federated import Update
 from fedleak.models import head, input_shape
 
 RANK_TOLERANCE = 1e-11
-"""Singular values below this share of the largest count as 0: a deep network's rounding errors in double precision."""
+"""Share of the largest singular value below which others count as 0: rounding of a deep network in float64."""
 
 
 class Conditioning(NamedTuple):
     """Conditioning of the system of Eq. 16, in float64."""
 
     rank: int
-    """Numerical rank of the (m + 1) x U matrix."""
+    """Numerical rank of the system's matrix, ``[m + 1, U]``."""
     condition: float
-    """Largest over smallest singular value; infinite where U > m + 1."""
+    """Ratio of the largest to the smallest singular value; infinite if U > m + 1."""
     clients: int
-    """U."""
+    """Number of clients, U."""
 
 
 def system(embeddings: Tensor) -> Tensor:
-    """Return the matrix of Eq. 16, a row of ones above the embeddings: ``[m + 1, U]`` from ``[U, m]``."""
+    """Return the matrix of Eq. 16, ``[m + 1, U]``: a row of ones above the embeddings ``[U, m]``."""
     return torch.cat([torch.ones_like(embeddings[:, :1]), embeddings], dim=1).T
 
 
 def conditioning_of(embeddings: Tensor) -> Conditioning:
-    """Return rank and condition number of the system with these embeddings ``[U, m]``, in float64."""
+    """Return rank and condition number of the system with these embeddings ``[U, m]``."""
     matrix = system(embeddings.double())
     values = torch.linalg.svdvals(matrix)
     rank = int((values > values[0] * RANK_TOLERANCE).sum())
@@ -51,24 +51,23 @@ def conditioning_of(embeddings: Tensor) -> Conditioning:
 
 
 def conditioning(models: Sequence[nn.Module], shape: tuple[int, ...] | None = None) -> Conditioning:
-    """Return rank and condition number of the system of these fishing models; `shape` where they do not tell theirs."""
+    """Return rank and condition number of these fishing models' system; `shape` is that of one input, if needed."""
     return conditioning_of(preset(models, shape or input_shape(models[0])).inputs)
 
 
 def disaggregate(embeddings: Tensor, weight_gradient: Tensor, bias_gradient: Tensor) -> Tensor:
-    """Solve Eq. 16 for all classes with ONE factorisation (the paper solves n systems).
+    """Solve Eq. 16 for each client's bias gradient, ``[U, n]``, with one factorisation for all classes.
 
-    Embeddings are ``[U, m]``, float64; the head's gradients ``[n, m]`` and ``[n]`` are summed over the clients. Returns
-    every client's bias gradient, ``[U, n]``: the solution of least norm where the system is singular.
+    Embeddings are ``[U, m]``, float64; the head's gradients ``[n, m]`` and ``[n]`` are summed over the clients. If the
+    system is singular, the solution is that of least norm. (The paper solves n systems.)
     """
-    right = torch.cat([bias_gradient[None], weight_gradient.T])
-    return torch.linalg.lstsq(
-        system(embeddings), right, driver="gelsd" if right.device.type == "cpu" else None
-    ).solution
+    right_side = torch.cat([bias_gradient[None], weight_gradient.T])
+    driver = "gelsd" if right_side.device.type == "cpu" else None  # gives the solution of least norm
+    return torch.linalg.lstsq(system(embeddings), right_side, driver=driver).solution
 
 
 def counts(probabilities: Tensor, bias_gradients: Tensor, batch_size: int) -> Tensor:
-    """Return Eq. 17's ``B (p - grad b)`` ``[U, n]``, not rounded; exact if it is within 0.5 of the integers."""
+    """Compute Eq. 17's counts before rounding, ``B (p - grad b)``, ``[U, n]``."""
     return batch_size * (probabilities - bias_gradients)
 
 
@@ -87,24 +86,29 @@ def counts(probabilities: Tensor, bias_gradients: Tensor, batch_size: int) -> Te
 def prepare(
     models: Sequence[nn.Module], batch_size: int, input_shape: tuple[int, ...], *, force: bool = False, seed: int = 0
 ) -> Prepared:
-    """Preset the fishing models, once for all rounds in which they are sent.
+    """Prepare LIA-SA: compute embeddings and logits of the fishing models, once for all rounds.
 
-    What is read is of kind ``"gradient"``: the SUM of the U clients' mean gradients, ``samples`` = U B. It gives every
-    client's counts ``[U, n]`` (Eqs. 16 and 17), not negative; a client's need not sum to B. Raises `WithheldParameter`
-    when an aggregate is read: if the gradient of the head's weights or bias is not there; `ValueError` if the head has
-    no bias, dropout is active, there are more than m + 1 clients, or the system is singular and `force` is not set; for
-    an aggregate that is not what is said above.
+    ``recover(aggregate)`` takes the SUM of the U clients' mean gradients, of kind ``"gradient"`` and with ``samples`` =
+    U B. It returns counts per client, ``[U, n]`` (Eqs. 16 and 17), not negative; a client's need not sum to B.
 
     Parameters
     ----------
     models
         The fishing models in the order of the clients.
     batch_size
-        B, which the server prescribes.
+        Batch size B that the server prescribes.
     input_shape, seed
-        ``(C, H, W)`` of the random images with which the server presets embeddings and logits, and their seed.
+        Shape ``(C, H, W)`` of the random images with which the server computes embeddings and logits; their seed.
     force
-        Go on although the system is singular, with the solution of least norm.
+        Whether to accept a singular system and return the solution of least norm.
+
+    Raises
+    ------
+    ValueError
+        The head has no bias, dropout is active, there are more than m + 1 clients, or the system is singular and not
+        `force`; in ``recover``: an aggregate of another kind or size.
+    WithheldParameter
+        In ``recover``: the gradient of the head's weights or bias is missing.
     """
     if batch_size < 1 or not models:
         raise ValueError(f"one client and one sample at least, got {len(models)} and {batch_size}")
@@ -116,13 +120,13 @@ def prepare(
         raise ValueError(
             f"{clients} clients are more than the {last.layer.in_features} + 1 equations of a class can separate"
         )
-    exact = preset(models, input_shape, seed=seed)
-    if (conditioning := conditioning_of(exact.inputs)).rank < clients and not force:
+    exact_pass = preset(models, input_shape, seed=seed)
+    if (conditioning := conditioning_of(exact_pass.inputs)).rank < clients and not force:
         raise ValueError(
             f"the system is singular: rank {conditioning.rank} for U = {clients} clients, so that their gradients "
             "cannot be separated; choose another recipe, or pass force=True for the solution of least norm"
         )
-    server = foresee(models, input_shape, seed, exact)
+    server_pass = foresee(models, input_shape, seed, exact_pass)
 
     def read(aggregate: Update) -> Tensor:
         if aggregate.kind != "gradient" or aggregate.steps != 1:
@@ -133,8 +137,8 @@ def prepare(
                 f"{batch_size} make {clients * batch_size}"
             )
         gradients = head_gradient(aggregate, first), bias_gradient(aggregate, first)
-        solution = disaggregate(server.inputs, *gradients)
-        return counts(server.probabilities, solution, batch_size).round().clamp(min=0).long()
+        solution = disaggregate(server_pass.inputs, *gradients)
+        return counts(server_pass.probabilities, solution, batch_size).round().clamp(min=0).long()
 
     return Prepared("LIA-SA", read)
 

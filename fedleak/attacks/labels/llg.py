@@ -1,11 +1,11 @@
-"""LLG, label leakage from gradients (Wainakh et al., PoPETs 2022), for its three adversaries.
+"""LLG, label leakage from gradients (Wainakh et al., PoPETs 2022), with its variants LLG* and LLG+.
 
-A class's gradient g_i (row sum of the head's weight gradient) is about ``count_i * impact + offset_i``. LLG knows
-only the gradients, LLG* probes the model with dummy images, LLG+ with auxiliary data. The probes' gradients come
-from one forward pass (`HeadPass.row_sums`).
+A class's gradient g_i (row sum of the head's weight gradient) is about ``count_i * impact + offset_i``. LLG has only
+the gradients, LLG* probes the model with dummy images, LLG+ with auxiliary data. The probes' gradients come from one
+forward pass (`HeadPass.row_sums`).
 
-All three need a head whose inputs are not negative (Property 1), as a ReLU or sigmoid in front of it makes them: behind
-a tanh, a layer norm (vision transformers) or an embedding they recover wrong labels, and warn.
+All three need a head with non-negative inputs (Property 1), such as outputs of a ReLU or sigmoid. After a tanh, a layer
+norm (vision transformers) or an embedding they recover wrong labels, and warn.
 """
 
 import math
@@ -27,45 +27,44 @@ from fedleak.models import as_inputs, batch_dependent, head, head_pass, input_sh
 Dummy = Literal["zeros", "ones", "random"]
 RUNS = 10
 """Probe batches per label: the paper's auxiliary data are 10 batches of each class (Sec. 6.1)."""
-MOST_PROBES = 10**8
-"""Images of all probe batches together, at most."""
+MAX_PROBE_IMAGES = 10**8
+"""Most images of all probe batches together."""
 _GRADIENTS = {Need.HEAD_GRADIENT, Need.SAMPLE_COUNT}
 _LLG = partial(attack, paper="wainakh2022llg", prepares=True)
 
 
 def class_gradients(update: Update, model: nn.Module) -> Tensor:
-    """Return the paper's g: row sums of the head's weight gradient, SUMMED over the local steps, ``[n]``.
+    """Return the paper's g ``[n]``: row sums of the head's weight gradient, SUMMED over the local steps.
 
-    Under FedAvg the scale matters: impact and offset are measured on the model before the round, and the offset is not
-    scaled by the number of steps. Which scale finds most labels depends on the learning rate: see the chapter on LLG.
+    Impact and offset are measured on the model before the round, and the offset is not scaled by the number of steps.
+    The best scale under FedAvg depends on the learning rate: see the chapter on LLG.
     """
     last = head(model)
     return fitting(update.summed(last.weight).double(), last.weight, last.layer.weight).sum(dim=1)
 
 
 def gradient_impact(row_sums: Tensor, samples: int) -> Tensor:
-    """Estimate the impact ``[...]`` from class gradients g ``[..., n]`` of ``|D|`` samples alone (Eq. 18).
+    """Estimate the impact ``[...]`` from class gradients g ``[..., n]`` and the number of samples alone (Eq. 18).
 
-    It is never positive, and 0 where no gradient is negative.
+    The impact is never positive; it is 0 if no gradient is negative.
     """
     n_classes = row_sums.shape[-1]
     return row_sums.clamp(max=0).sum(dim=-1) / samples * (1 + 1 / n_classes)
 
 
 def impact_and_offset(probe_row_sums: Tensor, batch_size: float, steps: int = 1) -> tuple[Tensor, Tensor]:
-    """Estimate impact ``[...]`` and offset ``[..., n]`` from probes of known label (Eqs. 19 and 20).
+    """Estimate impact ``[...]`` and offset ``[..., n]`` from probe batches of a single label each (Eqs. 19 and 20).
 
     Raises `ValueError` for shapes that do not fit or counts below 1.
 
     Parameters
     ----------
     probe_row_sums
-        ``[..., run, label, class]``: class gradients of a batch full of one label, for every label and run.
+        Class gradients of a batch with one label, for each label and run, ``[..., run, label, class]``.
     batch_size
-        Samples per probe batch, the victim's B; the mean where its batches differ.
+        Samples per probe batch: the victim's B, or their mean if its batches differ.
     steps
-        Local steps of the victim, gamma: the released code divides the impact by it, Eq. 19 as printed does not.
-        The offset is not scaled.
+        Local steps of the victim, gamma. The released code divides the impact by it, Eq. 19 as printed does not.
     """
     runs, n_labels, n_classes = probe_row_sums.shape[-3:]
     if n_labels != n_classes or n_classes < 2:
@@ -81,24 +80,24 @@ def impact_and_offset(probe_row_sums: Tensor, batch_size: float, steps: int = 1)
 def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop_at_samples: bool = False) -> Tensor:
     """Extract label counts from class gradients (Algorithm 1), for any number of updates at once.
 
-    The algorithm takes one label after the other: the class with the smallest gradient, from which it then subtracts
-    the impact. This fills all classes up to one level, so the counts follow without the loop.
-    Raises `ValueError` if `samples` is below 1, or a value is NaN or infinite.
+    The algorithm repeatedly adds a label of the class with the smallest gradient and subtracts the impact from that
+    gradient. This fills all classes up to one level, so that the counts follow without a loop. Raises `ValueError` if
+    `samples` is below 1, or a value is NaN or infinite.
 
     Parameters
     ----------
     row_sums, impact, offset
-        Class gradients g ``[..., n]``, m ``[...]`` or a number, and s ``[..., n]``, ``[n]`` or a number.
+        Class gradients g ``[..., n]``; impact m, ``[...]`` or a number; offset s, ``[..., n]``, ``[n]`` or a number.
     samples
         Number of labels to extract, ``|D|``.
     stop_at_samples
-        If there are more negative gradients than samples: take the most negative ones only (the released code's
-        LLG+), or all of them (LLG and LLG*, and the algorithm as printed), so that more labels are named.
+        Whether to extract only the most negative gradients if more are negative than there are samples (the released
+        code's LLG+), or all of them and thus more labels (LLG, LLG* and the algorithm as printed).
 
     Returns
     -------
     LongTensor
-        Counts ``[..., n]``; they sum to `samples`, or more as said above.
+        Counts ``[..., n]``, which sum to `samples`, or to more without `stop_at_samples`.
     """
     if samples < 1:
         raise ValueError(f"samples is at least 1, got {samples}")
@@ -107,23 +106,23 @@ def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop
     s = torch.as_tensor(offset, dtype=g.dtype, device=g.device)
     if not all(torch.isfinite(t).all() for t in (g, m, s)):
         raise ValueError("class gradients, impact and offset must be finite, got NaN or infinity")
-    named = g < 0
+    is_named = g < 0
     if stop_at_samples:
-        named &= g.argsort(dim=-1, stable=True).argsort(dim=-1) < samples
-    counts = named.long()
+        is_named &= g.argsort(dim=-1, stable=True).argsort(dim=-1) < samples
+    counts = is_named.long()
     g = g - counts * m - s
     remaining = (samples - counts.sum(dim=-1, keepdim=True)).clamp(min=0)
     smallest = g.argmin(dim=-1, keepdim=True)
     height = (g - g.gather(-1, smallest)) / (-m).clamp(min=1e-300)
-    # An impact that is not negative never lifts the smallest gradient above the others: it gets all labels.
-    alone = torch.zeros_like(counts).scatter_(-1, smallest, remaining)
-    return counts + alone.where(m >= 0, apportion(-height, remaining))
+    # A non-negative impact never lifts the smallest gradient above the others, so that class gets all labels.
+    all_to_smallest = torch.zeros_like(counts).scatter_(-1, smallest, remaining)
+    return counts + all_to_smallest.where(m >= 0, apportion(-height, remaining))
 
 
 def dummy_images(kind: Dummy, count: int, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Make LLG*'s dummy images: `count` of them with random pixels in [0, 1), or one of zeros or ones.
+    """Make LLG*'s dummy images: `count` images of random pixels in [0, 1), or one image of zeros or ones.
 
-    One is enough for the constant ones, since a batch of equal images has the gradient of any one of them.
+    One constant image is enough: a batch of equal images has the gradient of each of them.
     """
     if kind == "random":
         return torch.rand(count, *shape, generator=generator)
@@ -133,18 +132,19 @@ def dummy_images(kind: Dummy, count: int, shape: tuple[int, ...], generator: tor
 
 
 def probe(model: nn.Module, images: Tensor, index: Tensor) -> Tensor:
-    """Return the class gradients of probe batches, each full of one label, ``[run, label, class]``.
+    """Return the class gradients of probe batches with a single label each, ``[run, label, class]``.
 
-    `images` is a pool ``[N, C, H, W]``; `index` says which of them are in a run's batch of a label, ``[run, n, B]``.
+    `images` is a pool ``[N, C, H, W]``; `index` has the pool's indices of each run's batch per label, ``[run, n, B]``.
     """
     labels = torch.arange(index.shape[1], device=images.device)[None, :, None].expand(index.shape)
     if not batch_dependent(model):
-        distinct, place = index.unique(return_inverse=True)
-        return head_pass(model, images[distinct]).row_sums(place, labels)
-    places = torch.arange(index.shape[2], device=images.device)
-    batches, place = index.flatten(0, 1).unique(dim=0, return_inverse=True)
+        distinct, position = index.unique(return_inverse=True)
+        return head_pass(model, images[distinct]).row_sums(position, labels)
+    positions = torch.arange(index.shape[2], device=images.device)
+    batches, position = index.flatten(0, 1).unique(dim=0, return_inverse=True)
     passes = [head_pass(model, images[batch]) for batch in batches]
-    sums = [passes[k].row_sums(places, label) for k, label in zip(place.tolist(), labels.flatten(0, 1), strict=True)]
+    pairs = zip(position.tolist(), labels.flatten(0, 1), strict=True)
+    sums = [passes[k].row_sums(positions, label) for k, label in pairs]
     return torch.stack(sums).unflatten(0, index.shape[:2])
 
 
@@ -155,7 +155,7 @@ def probe(model: nn.Module, images: Tensor, index: Tensor) -> Tensor:
     summary="Signs and sizes of the last layer's gradients, with the impact estimated from themselves.",
 )
 def from_gradients(model: nn.Module) -> Prepared:
-    """Prepare LLG: the impact from the gradients themselves, no offset; see `prepare`."""
+    """Prepare LLG, which estimates the impact from the update and has no offset; see `prepare`."""
     return prepare(model)
 
 
@@ -169,7 +169,7 @@ def from_gradients(model: nn.Module) -> Prepared:
 def from_dummies(
     model: nn.Module, aux: Dummy = "zeros", *, runs: int = RUNS, seed: int = 0, shape: tuple[int, ...] | None = None
 ) -> Prepared:
-    """Prepare LLG*: impact and offset measured with dummy images; see `prepare`."""
+    """Prepare LLG*, which measures impact and offset with dummy images; see `prepare`."""
     if not isinstance(aux, str):
         raise ValueError("LLG* takes 'zeros', 'ones' or 'random' dummy images; with auxiliary data it is LLG+")
     return prepare(model, aux, runs=runs, seed=seed, shape=shape)
@@ -183,7 +183,7 @@ def from_dummies(
     options={"runs"},
 )
 def from_auxiliary(model: nn.Module, aux: Images, *, runs: int = RUNS, seed: int = 0) -> Prepared:
-    """Prepare LLG+: impact and offset measured with auxiliary data; see `prepare`."""
+    """Prepare LLG+, which measures impact and offset with auxiliary data; see `prepare`."""
     require_classes(aux, head(model).layer.out_features)
     return prepare(model, aux, runs=runs, seed=seed)
 
@@ -197,22 +197,29 @@ def prepare(
     seed: int = 0,
     shape: tuple[int, ...] | None = None,
 ) -> Prepared:
-    """Prepare the attack for which the adversary has what it needs, for any number of updates.
+    """Prepare LLG, LLG* or LLG+, depending on the auxiliary data.
 
-    Impact and offset are measured once for each number of samples and steps that an update has. Raises
-    `WithheldParameter` when an update is read: if the head's gradient is not shared; `ValueError` for auxiliary data of
-    other classes, or a number of runs below 1; and when an update is read, for one of another model, with NaN or
-    infinite gradients, or of more samples than can be probed.
+    Impact and offset are measured once for each number of samples and steps that an update has.
 
     Parameters
     ----------
     model
-        Before the round.
+        The model before the round.
     aux
-        ``None`` is LLG (`from_gradients`); ``"zeros"``, ``"ones"`` or ``"random"`` dummy images make it LLG*
-        (`from_dummies`); labelled images LLG+ (`from_auxiliary`).
-    runs, seed, shape
-        Probe batches per label, and their seed; shape of one dummy image, where the model does not tell it.
+        None for LLG (`from_gradients`); ``"zeros"``, ``"ones"`` or ``"random"``, the dummy images of LLG*
+        (`from_dummies`); labelled images for LLG+ (`from_auxiliary`).
+    runs, seed
+        Number of probe batches per label, and their random seed.
+    shape
+        Shape of one dummy image, ``(C, H, W)``; needed if it does not follow from the model.
+
+    Raises
+    ------
+    ValueError
+        The auxiliary data have other classes, or `runs` is below 1; in ``recover``: an update of another model, NaN or
+        infinite gradients, or more samples than can be probed.
+    WithheldParameter
+        In ``recover``: the head's gradient is not shared.
     """
     layer = head(model).layer
     n = layer.out_features
@@ -220,15 +227,15 @@ def prepare(
         require_classes(aux, n)
     if runs < 1:
         raise ValueError(f"runs is at least 1, got {runs}")
-    unmet: tuple[str, ...] = ()
+    violated: tuple[str, ...] = ()
     if share := negative_inputs(model):
         negative = f"{share:.0%} of those of {head(model).name!r} are negative for inputs made up for the model"
-        unmet = (f"needs a last layer whose inputs are not negative, and may recover wrong labels here: {negative}",)
+        violated = (f"needs a last layer whose inputs are not negative, and may recover wrong labels here: {negative}",)
 
     @cache
-    def measured(samples: int, steps: int) -> tuple[Tensor, Tensor]:
+    def measure_impact_and_offset(samples: int, steps: int) -> tuple[Tensor, Tensor]:
         index_shape = (runs, n, -(-samples // steps))
-        if (size := math.prod(index_shape)) > MOST_PROBES:
+        if (size := math.prod(index_shape)) > MAX_PROBE_IMAGES:
             raise ValueError(f"{runs} probe batches for each label would take {size:,} images: use LLG, or fewer runs")
         generator = torch.Generator().manual_seed(seed)
         if isinstance(aux, Images):
@@ -243,9 +250,9 @@ def prepare(
     def read(update: Update) -> Result:
         g, samples = class_gradients(update, model), update.samples
         from_gradient = (gradient_impact(g, samples), torch.zeros_like(g))
-        impact, offset = from_gradient if aux is None else measured(samples, update.steps)
+        impact, offset = from_gradient if aux is None else measure_impact_and_offset(samples, update.steps)
         counts = extract(g, impact, offset, samples, stop_at_samples=isinstance(aux, Images))
-        return Result(counts, violated_assumptions=unmet)
+        return Result(counts, violated_assumptions=violated)
 
     return Prepared("LLG" if aux is None else "LLG*" if isinstance(aux, str) else "LLG+", read)
 

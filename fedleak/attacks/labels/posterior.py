@@ -1,4 +1,4 @@
-"""The network behind the learned attacker: from what is seen of an update to class shares and their intervals."""
+"""The network of the learned attacker: it predicts class shares and their intervals from a head gradient's features."""
 
 import time
 from collections.abc import Collection
@@ -9,22 +9,21 @@ from torch import Tensor, nn
 
 from fedleak.attacks.labels.counts import round_to_total
 from fedleak.attacks.labels.reader import Reader
-from fedleak.attacks.labels.simulated import Local, Observation, Pool
+from fedleak.attacks.labels.simulated import LocalSteps, Observation, Pool
 from fedleak.attacks.result import Result
 from fedleak.errors import extra
 from fedleak.federated import Update
 
-BATCHES, RATE = 256, 1e-3
-"""Simulated batches in each iteration of the training (fewer of more samples than this), and Adam's highest learning
-rate."""
-PACE = 5
-"""Iterations after which it is foreseen how long all of them take."""
+BATCHES, LEARNING_RATE = 256, 1e-3
+"""Simulated batches per training iteration (fewer if a batch has more samples than this); Adam's peak learning rate."""
+TIMED_ITERATIONS = 5
+"""Number of iterations from which the duration of the training is extrapolated."""
 WIDTH, HEADS, BLOCKS = 96, 4, 2
-"""Width, attention heads and blocks of the transformer."""
-SCALES = (1.0, 10.0, 100.0)
-"""Features are seen as ``asinh(scale * x)``: they have heavy tails, and small values tell as well."""
-CALIBRATION, SCALING = 2048, 8
-"""Batches that calibrate the intervals; iterations whose number of batches scales the features."""
+"""Width, number of attention heads and number of blocks of the transformer."""
+FEATURE_SCALES = (1.0, 10.0, 100.0)
+"""The network's inputs are ``asinh(scale * x)`` for each scale: they have heavy tails, and small ones matter too."""
+CALIBRATION_BATCHES, SCALING_ITERATIONS = 2048, 8
+"""Simulated batches that calibrate the intervals; iterations' worth of batches that scale the features."""
 
 
 @extra("audit")
@@ -34,46 +33,46 @@ def _with_progress(iterations: Collection[int]) -> Collection[int]:
     return tqdm(iterations, desc="learned attacker", unit="iteration", leave=False)
 
 
-ALTERED = (
+ALTERED_UPDATE = (
     "the rows of the last layer's gradient do not sum to 0, as a cross-entropy's do: noise, missing entries, "
     "rounding or weight decay have changed the update; simulated clients do not know of that, "
     "and counts and intervals may be off"
 )
 
 
-class Network(nn.Module):
-    """From features of the classes' rows to class shares, and to the distances of two quantiles from them.
+class ShareNetwork(nn.Module):
+    """A transformer that predicts class shares, and the distances of two quantiles from them.
 
-    Rows are read alike, each with weights of its class added, and attend to one another.
+    Each class's row of features is a token. All tokens share an input layer, to which each class adds weights.
     """
 
     def __init__(self, features: int, forms: int, n_classes: int):
         super().__init__()
-        self.shared = nn.Linear(features, WIDTH)
+        self.shared_layer = nn.Linear(features, WIDTH)
         self.class_weights = nn.Parameter(torch.zeros(n_classes, features, WIDTH))
-        self.place = nn.Parameter(0.02 * torch.randn(n_classes, WIDTH))
+        self.class_embedding = nn.Parameter(0.02 * torch.randn(n_classes, WIDTH))
         block = partial(nn.TransformerEncoderLayer, dropout=0.0, batch_first=True, norm_first=True)
         self.blocks = nn.Sequential(*(block(WIDTH, HEADS, 2 * WIDTH) for _ in range(BLOCKS)))
-        self.last = nn.Linear(WIDTH, 3)
-        nn.init.zeros_(self.last.weight[0])  # it begins with the first closed form's answer
-        nn.init.zeros_(self.last.bias[0])
-        self.trust = nn.Parameter(torch.eye(forms)[0])
+        self.output_layer = nn.Linear(WIDTH, 3)
+        nn.init.zeros_(self.output_layer.weight[0])  # before training the shares are the first closed form's
+        nn.init.zeros_(self.output_layer.bias[0])
+        self.form_weights = nn.Parameter(torch.eye(forms)[0])
 
     def forward(self, rows: Tensor, logs: Tensor) -> tuple[Tensor, Tensor]:
         """Return shares ``[..., n]`` and distances below and above ``[..., 2, n]``.
 
         `rows` are the features ``[..., n, features]``, `logs` the logarithms of the closed forms' shares
-        ``[..., forms, n]``: what it learns is a correction.
+        ``[..., forms, n]``, which the network corrects.
         """
-        weights = self.class_weights + self.shared.weight.mT  # one product for both
-        read = torch.einsum("...nf,nfw->...nw", rows, weights) + self.shared.bias
-        out = self.last(self.blocks(read + self.place)).mT
-        shares = (out[..., 0, :] + torch.einsum("f,...fn->...n", self.trust, logs)).softmax(-1)
+        weights = self.class_weights + self.shared_layer.weight.mT  # one product instead of two
+        tokens = torch.einsum("...nf,nfw->...nw", rows, weights) + self.shared_layer.bias
+        out = self.output_layer(self.blocks(tokens + self.class_embedding)).mT
+        shares = (out[..., 0, :] + torch.einsum("f,...fn->...n", self.form_weights, logs)).softmax(-1)
         return shares, nn.functional.softplus(out[..., 1:, :])
 
 
-class Learned:
-    """An attacker trained for one model and batch size, to be kept and reused; made by `train`."""
+class LearnedAttacker:
+    """An attacker that `train` has trained for one model, batch size and number of steps, for any number of updates."""
 
     def __init__(
         self,
@@ -84,117 +83,122 @@ class Learned:
         seed: int,
         level: float,
         seconds: float,
-        local: Local,
+        local: LocalSteps,
         batches: int = BATCHES,
         progress: bool = False,
     ):
         self.reader, self.batch_size, self.level, self.local = reader, batch_size, level, local
         self.defended = False
-        """Whether it was trained on clients with a defence, whose updates are changed."""
+        """Whether the simulated clients had a defence, so that a changed update is expected."""
         generator = torch.Generator().manual_seed(seed)  # on the CPU: the same numbers on every device
-        first, _ = pool.draw(SCALING * batches, batch_size, generator)
-        parts = reader.features(first).abs().flatten(1).split(1000, dim=1)  # quantile limits the size of its input
-        self.unit = torch.cat([part.quantile(0.9, dim=0) for part in parts]).clamp(min=1e-12)
-        columns = self._columns(first, self._logs(first))
-        self.centre, self.spread = columns.mean(0), columns.std(0).clamp(min=1e-3)
+        first, _ = pool.draw(SCALING_ITERATIONS * batches, batch_size, generator)
+        sizes = reader.compute_features(first).abs().flatten(1)
+        pieces = sizes.split(1000, dim=1)  # torch.quantile limits the size of its input
+        self.feature_unit = torch.cat([piece.quantile(0.9, dim=0) for piece in pieces]).clamp(min=1e-12)
+        columns = self._scale_features(first, self._log_shares(first))
+        self.feature_mean, self.feature_std = columns.mean(0), columns.std(0).clamp(min=1e-3)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            network = Network(columns.shape[-1], 2 + reader.bias, reader.n_classes)
+            network = ShareNetwork(columns.shape[-1], 2 + reader.bias, reader.n_classes)
         self.network = network.to(columns.device)
         steps = _with_progress(range(iterations)) if progress else range(iterations)
-        self._fit(pool, steps, generator, seconds, batches)
+        self._train(pool, steps, generator, seconds, batches)
         self.margin = torch.zeros((), device=columns.device)
 
     def read(self, update: Update, model: nn.Module) -> Result:
-        """Read one update: counts, and an interval for each, which holds it with the stated probability.
+        """Recover the counts behind one update, and intervals that contain them with the stated probability.
 
-        An update changed by an unknown defence is read too; `violated_assumptions` then says so (`altered`).
+        If an unknown defence has changed the update, the result's `violated_assumptions` say so (`Reader.is_altered`).
 
-        Raises `WithheldParameter` if the head's gradient is not shared; `ValueError` if the update is another one, is
-        not of the model, or has an entry that is NaN or infinite.
+        Samples, local steps and model have to be those for which the attacker was trained.
 
-        Parameters
-        ----------
-        update
-            The update, of as many samples and local steps as the attacker was trained for.
-        model
-            The one that it was trained for.
+        Raises
+        ------
+        ValueError
+            The update has other samples or steps, is of another model, or has an entry that is NaN or infinite.
+        WithheldParameter
+            The head's gradient is not shared.
         """
-        for what, expected, given in (
+        for quantity, expected, actual in (
             ("samples", self.batch_size, update.samples),
             ("local steps", self.local.steps, update.steps),
         ):
-            if expected != given:
-                raise ValueError(f"this attacker was trained for {expected} {what}, the update is of {given}")
+            if expected != actual:
+                raise ValueError(f"this attacker was trained for {expected} {quantity}, the update is of {actual}")
         observation = self.reader.read(update, model)
-        unmet = (ALTERED,) if not self.defended and self.reader.altered(update, model) else ()
+        violated = (ALTERED_UPDATE,) if not self.defended and self.reader.is_altered(update, model) else ()
         low, high = self.intervals(observation)[:, 0]
-        return Result(self.counts(observation)[0], low, high, violated_assumptions=unmet)
+        return Result(self.counts(observation)[0], low, high, violated_assumptions=violated)
 
     @torch.no_grad()
     def counts(self, observation: Observation) -> Tensor:
-        """Return the recovered counts for any number of gradients, ``[..., n]``."""
-        return round_to_total(self.batch_size * self._outputs(observation)[0], self.batch_size)
+        """Recover the counts for any number of observations, ``[..., n]``."""
+        return round_to_total(self.batch_size * self._predict(observation)[0], self.batch_size)
 
     @torch.no_grad()
     def intervals(self, observation: Observation) -> Tensor:
-        """Return the intervals' ends for any number of gradients, ``[2, ..., n]``."""
-        _, low, high = self._outputs(observation)
+        """Return the lower and upper ends of the counts' intervals for any number of observations, ``[2, ..., n]``."""
+        _, low, high = self._predict(observation)
         return (self.batch_size * torch.stack([low - self.margin, high + self.margin])).clamp(0, self.batch_size)
 
     @torch.no_grad()
     def calibrate(self, pool: Pool, seed: int) -> None:
-        """Widen or narrow all intervals to the stated coverage on simulated batches of held-out images."""
-        observation, counts = pool.draw(CALIBRATION, self.batch_size, torch.Generator().manual_seed(seed))
-        _, low, high = self._outputs(observation)
+        """Choose the intervals' margin for which they cover simulated batches of held-out images as often as stated."""
+        observation, counts = pool.draw(CALIBRATION_BATCHES, self.batch_size, torch.Generator().manual_seed(seed))
+        _, low, high = self._predict(observation)
         truth = counts / self.batch_size
         outside = torch.maximum(low - truth, truth - high).flatten()
-        rank = min(1.0, self.level * (1 + 1 / len(outside)))  # the conformal quantile counts the new batch too
+        rank = min(1.0, self.level * (1 + 1 / len(outside)))  # split-conformal: the new batch counts too
         self.margin = outside.sort().values[min(len(outside) - 1, int(rank * len(outside)))]
 
-    def _logs(self, observation: Observation) -> Tensor:
-        return (self.reader.estimates(observation, self.batch_size) + 0.5 / self.batch_size).log()
+    def _log_shares(self, observation: Observation) -> Tensor:
+        return (self.reader.estimate_shares(observation, self.batch_size) + 0.5 / self.batch_size).log()
 
-    def _columns(self, observation: Observation, logs: Tensor) -> Tensor:
-        features = self.reader.features(observation)
-        scaled = features / self.unit.view(features.shape[-2:])
-        return torch.cat([*((scale * scaled).asinh() for scale in SCALES), logs.mT, logs.exp().mT], -1)
+    def _scale_features(self, observation: Observation, logs: Tensor) -> Tensor:
+        features = self.reader.compute_features(observation)
+        scaled = features / self.feature_unit.view(features.shape[-2:])
+        return torch.cat([*((scale * scaled).asinh() for scale in FEATURE_SCALES), logs.mT, logs.exp().mT], -1)
 
-    def _outputs(self, observation: Observation) -> tuple[Tensor, Tensor, Tensor]:
-        return self._answers(*self._inputs(observation))
+    def _predict(self, observation: Observation) -> tuple[Tensor, Tensor, Tensor]:
+        return self._predict_from_inputs(*self._network_inputs(observation))
 
-    def _inputs(self, observation: Observation) -> tuple[Tensor, Tensor]:
-        """Return the network's inputs, rows and logarithms of shares, which have no learned parameters."""
-        logs = self._logs(observation)
-        return (self._columns(observation, logs) - self.centre) / self.spread, logs
+    def _network_inputs(self, observation: Observation) -> tuple[Tensor, Tensor]:
+        """Return the network's inputs, `rows` and `logs`; they do not depend on learned parameters."""
+        logs = self._log_shares(observation)
+        return (self._scale_features(observation, logs) - self.feature_mean) / self.feature_std, logs
 
-    def _answers(self, rows: Tensor, logs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _predict_from_inputs(self, rows: Tensor, logs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         shares, distances = self.network(rows, logs)
         low, high = (distances / self.batch_size**0.5).unbind(-2)
         return shares, shares.detach() - low, shares.detach() + high
 
     @torch.enable_grad()
-    def _fit(
+    def _train(
         self, pool: Pool, steps: Collection[int], generator: torch.Generator, seconds: float, batches: int
     ) -> None:
         iterations = len(steps)
-        optimiser = torch.optim.Adam(self.network.parameters(), lr=RATE)
-        rising = 0.1 if iterations != 10 else 0.2  # torch divides by the number of rising iterations less one
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=iterations, pct_start=rising)
-        tail, begun = (1 - self.level) / 2, time.perf_counter()
-        at_once = max(32, min(BATCHES, BATCHES**2 // self.batch_size))  # closed forms cost less for many at once
-        portion = max(1, at_once * min(batches, BATCHES) // BATCHES)
-        for done in steps:
-            if done == PACE and (takes := (time.perf_counter() - begun) * iterations / PACE) > seconds:
-                raise ValueError(f"its training would take about {takes:.0f} s here, and {seconds:.3g} s are allowed")
-            place = done % (at_once // portion) * portion  # one simulation serves several iterations
-            if place == 0:
-                simulated, counts = pool.draw(at_once, self.batch_size, generator)
-                drawn = (*self._inputs(simulated), counts / self.batch_size)
-            rows, logs, truth = (part[place : place + portion] for part in drawn)
-            shares, low, high = self._answers(rows, logs)
+        optimiser = torch.optim.Adam(self.network.parameters(), lr=LEARNING_RATE)
+        rising = 0.1 if iterations != 10 else 0.2  # torch divides by the number of rising iterations minus one
+        one_cycle = torch.optim.lr_scheduler.OneCycleLR
+        schedule = one_cycle(optimiser, LEARNING_RATE, total_steps=iterations, pct_start=rising)
+        tail, started = (1 - self.level) / 2, time.perf_counter()
+        n_drawn = max(32, min(BATCHES, BATCHES**2 // self.batch_size))  # the closed forms are faster for many at once
+        portion = max(1, n_drawn * min(batches, BATCHES) // BATCHES)
+        for iteration in steps:
+            if iteration == TIMED_ITERATIONS:
+                expected_seconds = (time.perf_counter() - started) * iterations / TIMED_ITERATIONS
+                if expected_seconds > seconds:
+                    raise ValueError(
+                        f"its training would take about {expected_seconds:.0f} s here, and {seconds:.3g} s are allowed"
+                    )
+            first = iteration % (n_drawn // portion) * portion  # one simulation serves several iterations
+            if first == 0:
+                simulated, counts = pool.draw(n_drawn, self.batch_size, generator)
+                drawn = (*self._network_inputs(simulated), counts / self.batch_size)
+            rows, logs, truth = (part[first : first + portion] for part in drawn)
+            shares, low, high = self._predict_from_inputs(rows, logs)
             below, above = truth - low, high - truth
-            pinball = sum(torch.maximum(tail * off, (tail - 1) * off) for off in (below, above))
+            pinball = sum(torch.maximum(tail * distance, (tail - 1) * distance) for distance in (below, above))
             loss = ((shares - truth).abs() + pinball).sum(-1).mean()
             optimiser.zero_grad()
             loss.backward()

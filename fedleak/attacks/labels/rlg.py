@@ -1,12 +1,12 @@
-"""RLG, revealing labels from gradients (Dang et al., NeurIPS 2021): which classes occur, from the last layer alone.
+"""RLG, revealing labels from gradients (Dang et al., NeurIPS 2021): infer which classes occur from the last layer.
 
-Every sample adds a vector to the columns of the head's gradient that is negative at its own class and at no other. Of
-fewer samples than classes the columns' space is small; the singular vectors span it, and a class that occurs can be
-told from the others by a plane: a direction of the space is negative there and nowhere else. As in the released code
-this is one linear program a class. Its shortcuts (a perceptron first, at most 199 other classes) are left out, and what
-may count as 0 is smaller here; `book/compared.md` has both on the same gradients.
+Each sample adds a vector to the columns of the head's gradient that is negative at its class and at no other. With
+fewer samples than classes the column space is small, and the singular vectors span it. A plane separates a class that
+occurs from all others: a direction of the space is negative there and nowhere else. As in the released code this is one
+linear program per class. The code's shortcuts (a perceptron first, at most 199 other classes) are omitted, and the
+tolerance for zeros is smaller; `book/compared.md` compares both on the same gradients.
 
-It names a set. Counts are our addition: the samples are spread evenly over the classes named.
+The attack infers a set. Counts are our addition: the samples are spread evenly over the inferred classes.
 """
 
 import numpy as np
@@ -19,20 +19,20 @@ from fedleak.attacks.labels.inputs import head_gradient
 from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 
-NOISE, SLACK = 1e-6, 1e-4
-"""Singular values below this share of the largest count as 0; what a 1 may leave of a 0, in single precision."""
+RANK_TOLERANCE, SLACK = 1e-6, 1e-4
+"""Share of the largest singular value below which others count as 0; how far below 0 an r_j may be if r_c is -1."""
 
 
-def separable(gradient: Tensor, samples: int) -> Tensor:
-    """Return the classes that occur, bool ``[n]``, from the gradient of the head's weights ``[n, d]``, float64.
+def find_separable_classes(gradient: Tensor, samples: int) -> Tensor:
+    """Return which classes occur, bool ``[n]``, from the gradient of the head's weights ``[n, d]``, float64.
 
-    Class c does if some direction r of the columns' space has ``r_c = -1``, and ``r_j >= 0`` for all others, but for
-    `SLACK`. The space has at most one direction a sample; what is left beside these is rounding, as of a difference of
-    weights, and widens the slack. Raises `ValueError` if the gradient is 0, or of the rank n - 1 or above: then such a
-    direction is there for every class.
+    Class c occurs if some direction r of the column space has ``r_c = -1`` and, up to `SLACK`, ``r_j >= 0`` for all
+    other j. The space has at most one direction per sample; the remaining singular values are rounding, as of a
+    difference of weights, and widen the slack. Raises `ValueError` if the gradient is 0 or has rank n - 1 or more: then
+    every class has such a direction.
     """
     left_vectors, values, _ = torch.linalg.svd(gradient, full_matrices=False)
-    rank = min(int((values > NOISE * values[0]).sum()), samples)
+    rank = min(int((values > RANK_TOLERANCE * values[0]).sum()), samples)
     if not 0 < rank < len(left_vectors) - 1:
         raise ValueError(
             "RLG needs a gradient of a rank below the number of classes less one, "
@@ -43,9 +43,9 @@ def separable(gradient: Tensor, samples: int) -> Tensor:
     is_separable = np.zeros(len(space), dtype=bool)
     for c in range(len(space)):
         others = np.delete(space, c, axis=0)
-        bound = np.full(len(others), slack)
-        answer = linprog(np.zeros(rank), -others, bound, space[c : c + 1], [-1.0], bounds=(None, None))
-        is_separable[c] = answer.status == 0
+        slacks = np.full(len(others), slack)
+        solution = linprog(np.zeros(rank), -others, slacks, space[c : c + 1], [-1.0], bounds=(None, None))
+        is_separable[c] = solution.status == 0
     return torch.from_numpy(is_separable).to(gradient.device)
 
 
@@ -56,14 +56,13 @@ def separable(gradient: Tensor, samples: int) -> Tensor:
     summary="A class occurs if a plane separates its singular vector from all others'; the samples are spread evenly.",
 )
 def recover(update: Update, model: nn.Module) -> Tensor:
-    """Recover counts ``[n]`` that sum to ``update.samples``: evenly over the classes that RLG says occur.
+    """Recover counts ``[n]`` that sum to ``update.samples``, spread evenly over the classes that RLG infers.
 
-    Raises `WithheldParameter` if the gradient of the head's weights is not shared; `ValueError` for NaN, infinite or
-    other models' gradients; if the batch has as many directions as classes less one, or more; if no class can be
-    separated.
+    Raises `WithheldParameter` if the gradient of the head's weights is not shared; `ValueError` if it is NaN, infinite
+    or another model's, if its rank is n - 1 or more, or if no class can be separated.
     """
     gradient = head_gradient(update, model)
-    occurs = separable(gradient, update.samples)
+    occurs = find_separable_classes(gradient, update.samples)
     if not occurs.any():
         raise ValueError("RLG finds no class that a plane separates from the others")
     return round_to_total(occurs * update.samples / occurs.sum(), update.samples)

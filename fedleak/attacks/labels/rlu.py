@@ -1,4 +1,4 @@
-"""RLU, recovering labels from local updates (Chen and Vikalo, ICML 2024): least squares on the head's bias.
+"""RLU, recovering labels from local updates (Chen and Vikalo, ICML 2024), by least squares on the head's bias.
 
 The expected update of the head's bias is linear in the label counts, with the "erroneous confidence" of the model as
 coefficients: the mean softmax of every other class. Labelled auxiliary data give these coefficients before and after
@@ -11,7 +11,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.confidence import Confidence, by_class, coefficients, drawn, erroneous_confidence, logits_of
+from fedleak.attacks.labels import confidence as confidences
+from fedleak.attacks.labels.confidence import Confidence, coefficients, erroneous_confidence, mean_by_class
 from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.attacks.labels.inputs import head_with_bias, require_classes
 from fedleak.attacks.registry import WITH_AUXILIARY, Need, attack
@@ -23,31 +24,31 @@ from fedleak.models import as_inputs, head_pass
 
 Trajectory = Literal["midpoint", "search"]
 NEEDS = WITH_AUXILIARY.has - {Need.BELOW_HEAD_GRADIENT, Need.ADAPTER_GRADIENT}
-ROUNDS, ENOUGH = 5, 0.1
-"""Largest number of search rounds (App. B.2.2); difference of simulated and uploaded logits that ends it (Alg. 2)."""
+MAX_ROUNDS, LOGIT_TOLERANCE = 5, 0.1
+"""Most rounds of the search (App. B.2.2); difference between simulated and uploaded logits that ends it (Alg. 2)."""
 
 
 class Observed(NamedTuple):
-    """The quantities that RLU takes from one update."""
+    """The head's changes in one update, and the client's training as far as RLU uses it."""
 
     bias: Tensor
-    """``-(lr times the weighted sum of gradients)`` of the bias, the update less h, ``[n]``; times B / lr it is A n."""
+    """Change of the head's bias minus h, ``[n]``: ``-lr`` times the weighted sum of the steps' gradients."""
     weight: Tensor
-    """The same of the head's weights, ``[n, d]``, h included."""
+    """Change of the head's weights, ``[n, d]``, h included."""
     scheme: Scheme
     batch_size: float
-    """Samples of a step, the mean where the batches differ."""
+    """Samples per step; the mean if the batches differ."""
     smoothing: float = 0.0
-    """The label smoothing that the client is known to train with."""
+    """The client's label smoothing."""
 
     @property
     def target(self) -> Tensor:
-        """The right-hand side of Eq. 10, ``[n]``."""
+        """Right-hand side of Eq. 10, ``[n]``: A times the counts."""
         return self.bias * self.batch_size / self.scheme.lr
 
 
 def observe(update: Update, model: nn.Module, scheme: Scheme | None, history: Tensor | None) -> Observed:
-    """Read the head's update; see `recover`."""
+    """Read the head's changes from an update; parameters and errors are those of `prepare` and its ``recover``."""
     last = head_with_bias(model)
     if scheme is None:
         if update.steps > 1 and update.lr is None:
@@ -69,8 +70,8 @@ def observe(update: Update, model: nn.Module, scheme: Scheme | None, history: Te
 def average_embedding(weight: Tensor, bias: Tensor, ratios: bool = False) -> Tensor:
     """Estimate the mean input of the head, ``[d]`` (Eq. 14).
 
-    As printed, the mean over classes of ``weight_j / bias_j``, which is at the mercy of one bias near zero; by
-    default the least-squares fit of ``weight_j = bias_j O``.
+    By default it is the least-squares fit O of ``weight_j = bias_j O``. With `ratios` it is the mean over classes of
+    ``weight_j / bias_j``, as printed, which one bias near zero spoils.
     """
     if ratios:
         return (weight / bias[:, None]).mean(0)
@@ -80,26 +81,27 @@ def average_embedding(weight: Tensor, bias: Tensor, ratios: bool = False) -> Ten
 def simulate_round(
     counts: Tensor, logits: Tensor, labels: Tensor, observed: Observed, embedding: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Simulate a round with the given counts, the same share in every step (Eqs. 12 and 13, Alg. 2).
+    """Simulate a round with the given counts, spread evenly over the steps (Eqs. 12 and 13, Alg. 2).
 
-    The bias moves by Eq. 12, all logits by ``(1 + |O|^2)`` times that (Eq. 13), and the coefficients follow. Returns
-    these, averaged over the steps with `Scheme.weights`, ``[n, n]``, and the shift of the logits, ``[n]``.
+    The bias moves by Eq. 12, and all logits by ``(1 + |O|^2)`` times as much (Eq. 13). Returns the coefficients A,
+    averaged over the steps with `Scheme.weights`, ``[n, n]``, and the logits' shift at the end, ``[n]``.
     """
     scheme = observed.scheme
-    share = counts / scheme.steps * scheme.lr / observed.batch_size
+    scaled_counts = counts / scheme.steps * scheme.lr / observed.batch_size
     momentum, velocity = scheme.momentum, torch.zeros_like(counts)
-    system, moved = torch.zeros(len(counts), len(counts)).to(logits), torch.zeros_like(counts)
-    odds = (logits - logits.max(dim=1, keepdim=True).values).exp()  # a shift of all logits scales these
+    system, logit_shift = torch.zeros(len(counts), len(counts)).to(logits), torch.zeros_like(counts)
+    odds = (logits - logits.max(dim=1, keepdim=True).values).exp()  # a shift of class j's logits scales column j
     for weight in scheme.weights().tolist():
-        factors = (moved - moved.max()).exp()
-        inverse = 1 / (odds @ factors).clamp(min=1e-300)
-        class_confidence = by_class(odds * inverse[:, None], labels, len(counts)) * factors
-        step = coefficients(class_confidence, observed.smoothing)
-        system += weight * step
-        push = step @ share * (1 + embedding @ embedding)
-        velocity = momentum * velocity + push
-        moved = moved * scheme.shrinkage + (push + momentum * velocity if scheme.name == "nag" else velocity)
-    return system / scheme.steps, moved
+        shift_factors = (logit_shift - logit_shift.max()).exp()
+        normaliser = 1 / (odds @ shift_factors).clamp(min=1e-300)
+        class_confidence = mean_by_class(odds * normaliser[:, None], labels, len(counts)) * shift_factors
+        step_system = coefficients(class_confidence, observed.smoothing)
+        system += weight * step_system
+        logit_step = step_system @ scaled_counts * (1 + embedding @ embedding)
+        velocity = momentum * velocity + logit_step
+        step_taken = logit_step + momentum * velocity if scheme.name == "nag" else velocity
+        logit_shift = logit_shift * scheme.shrinkage + step_taken
+    return system / scheme.steps, logit_shift
 
 
 def search(
@@ -111,25 +113,28 @@ def search(
     confidence: Confidence = "average",
     ratios: bool = False,
 ) -> Tensor:
-    """Alg. 2: move counts until the simulated round ends where the client's did; returns the real counts ``[n]``.
+    """Move counts until a simulated round ends at the client's model (Alg. 2), and return real counts ``[n]``.
 
-    Where the simulated mean logit is furthest above the uploaded model's, one sample a step is taken away, and given
-    to the class where it is furthest below. The last simulation's coefficients give the answer.
+    Each round moves one sample per step from the class whose simulated mean logit is furthest above the uploaded
+    model's to the class furthest below. The equations are then solved with the last simulation's coefficients.
+
+    `start` has the first counts, ``[n]``; `before` and `after` the auxiliary data's logits before and after the round,
+    ``[N, n]``, and `labels` their labels, ``[N]``.
     """
     samples = int(start.sum().round())
     embedding = average_embedding(observed.weight, observed.bias, ratios)
-    shift = by_class(after - before, labels, len(start)).mean(0)
-    logits, classes = drawn(before, labels, confidence)
+    observed_shift = mean_by_class(after - before, labels, len(start)).mean(0)
+    logits, classes = confidences.draw_logits(before, labels, confidence)
     counts = start.clone()
-    for done in range(ROUNDS + 1):
-        system, moved = simulate_round(counts, logits, classes, observed, embedding)
-        off = moved - shift
-        if done == ROUNDS or off.abs().max() < ENOUGH:
+    for round_number in range(MAX_ROUNDS + 1):
+        system, logit_shift = simulate_round(counts, logits, classes, observed, embedding)
+        excess = logit_shift - observed_shift
+        if round_number == MAX_ROUNDS or excess.abs().max() < LOGIT_TOLERANCE:
             break
-        high, low = off.argmax(), off.argmin()
-        taken = counts[high].clamp(max=float(observed.scheme.steps))
-        counts[high] -= taken
-        counts[low] += taken
+        largest, smallest = excess.argmax(), excess.argmin()
+        count = counts[largest].clamp(max=float(observed.scheme.steps))
+        counts[largest] -= count
+        counts[smallest] += count
     return solve(system, observed.target, samples)
 
 
@@ -158,7 +163,7 @@ def prepare(
         For several steps: ``"midpoint"`` solves with the mean of the coefficients before and after the round (Alg. 1),
         ``"search"`` continues with Alg. 2.
     confidence
-        Estimator of the coefficients, see `erroneous_confidence`.
+        Estimator of the coefficients: ``"average"`` or ``"gaussian"``, as in `erroneous_confidence`.
     scheme, history, smoothing
         Arguments of ``recover`` that describe one client: its `Scheme` (default: plain SGD), h of the head's bias
         ``[n]`` (`fedleak.federated.Server.history`), and its label smoothing (`Softening`; beyond the paper).
@@ -177,15 +182,15 @@ def prepare(
     require_classes(aux, layer.out_features)
     x, labels = as_inputs(aux.x, model), aux.y.to(layer.weight.device)
 
-    def logits(of: nn.Module) -> Tensor:
-        return logits_of(head_pass(of, x), of)
+    def compute_logits(network: nn.Module) -> Tensor:
+        return confidences.logits_of(head_pass(network, x), network)
 
     @cache
-    def start() -> tuple[Tensor, Tensor]:
-        before = logits(model)
+    def pass_before_round() -> tuple[Tensor, Tensor]:
+        before = compute_logits(model)
         return before, erroneous_confidence(before, labels, confidence)
 
-    def result(update: Update, counts: Tensor, system: Tensor, target: Tensor) -> Result:
+    def make_result(update: Update, counts: Tensor, system: Tensor, target: Tensor) -> Result:
         residual = float((system @ counts - target).norm() / target.norm().clamp(min=1e-300))
         return Result(round_to_total(counts, update.samples), facts={"estimates": counts, "residual": residual})
 
@@ -194,17 +199,17 @@ def prepare(
     ) -> Result:
         Softening(smoothing)  # raises outside [0, 1]
         observed = observe(update, model, scheme, history)._replace(smoothing=smoothing)
-        before, believed = start()
+        before, confidence_before = pass_before_round()
         weight = float(observed.scheme.weights().mean())
-        system = weight * coefficients(believed, smoothing)
+        system = weight * coefficients(confidence_before, smoothing)
         if update.steps == 1:
-            return result(update, solve(system, observed.target, update.samples), system, observed.target)
-        after = logits(update.model(model))
+            return make_result(update, solve(system, observed.target, update.samples), system, observed.target)
+        after = compute_logits(update.model(model))
         system = (system + weight * coefficients(erroneous_confidence(after, labels, confidence), smoothing)) / 2
         estimate = solve(system, observed.target, update.samples)
         if trajectory == "search":
             estimate = search(estimate, before, after, labels, observed, confidence)
-        return result(update, estimate, system, observed.target)
+        return make_result(update, estimate, system, observed.target)
 
     return Prepared("RLU", read)
 

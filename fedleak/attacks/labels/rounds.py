@@ -1,10 +1,10 @@
-"""A passive server under secure aggregation: each client's labels from the sums of many rounds.
+"""Recover each client's labels from the sums of many rounds, as a passive server under secure aggregation.
 
-After PROLIN (Kerkouche, Ács and Fritz, arXiv 2303.03908), which regresses a property of every client on the rounds that
-it took part in. The reading implemented here, from what is known of its idea: the mean gradient of a round's clients is
-that of all their samples, so that any label attack gives the round's total counts; over the rounds these are linear in
-the clients' own, which least squares without negative counts finds. It takes clients whose counts stay the same and
-rounds in which not always the same clients meet. It needs many aggregates and thus is not in the registry.
+The idea is PROLIN's (Kerkouche, Ács and Fritz, arXiv 2303.03908), which regresses a property of each client on the
+rounds in which it participated. The mean gradient of a round's clients is that of all their samples, so that any label
+attack gives the round's total counts. Over many rounds these are linear in the clients' counts, which non-negative
+least squares recovers. The clients' counts have to stay the same, and their combinations have to vary between rounds.
+The attack needs many aggregates, and thus is not in the registry.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,19 +18,19 @@ from fedleak.federated import Update
 
 
 def disaggregate(totals: Tensor, participation: Tensor, samples: int) -> Tensor:
-    """Solve for the counts of every client, ``[U, n]``; each client's sum to `samples`.
+    """Solve for the counts of each client, ``[U, n]``, which sum to `samples`.
 
-    Raises `ValueError` if the shapes do not fit, or the rounds do not tell the clients apart: two that always meet, or
-    fewer rounds than clients.
+    Raises `ValueError` if the shapes do not fit, or the rounds do not distinguish the clients: two always participate
+    together, or there are fewer rounds than clients.
 
     Parameters
     ----------
     totals
-        Estimated counts of all samples of each round, ``[R, n]``.
+        Estimated total counts of each round, ``[R, n]``.
     participation
-        Which clients took part in which round, bool ``[R, U]``.
+        Whether a client participated in a round, bool ``[R, U]``.
     samples
-        Samples of one client in one round.
+        Number of samples of one client in one round.
     """
     if totals.ndim != 2 or participation.ndim != 2 or len(totals) != len(participation):
         raise ValueError(
@@ -50,19 +50,21 @@ def recover(
     participation: Tensor,
     attack: Callable[[Update, nn.Module], Tensor],
 ) -> Tensor:
-    """Recover the counts of every client in one round, ``[U, n]``, from the sums of many.
+    """Recover the counts of each client in one round, ``[U, n]``, from the sums of many rounds.
 
-    Raises `ValueError` as for `disaggregate` and the attack; if the rounds' samples are not as many for each client.
+    Raises `ValueError` as `disaggregate` and the attack do, or if the number of samples per client varies.
 
     Parameters
     ----------
-    aggregates, models
-        Of each round the SUM of the clients' mean gradients of one step (`fedleak.federated.aggregation`), of
-        batches of one size, and the model before it.
+    aggregates
+        SUM of the clients' mean gradients of one step, per round (`fedleak.federated.aggregation`); all batches have
+        the same size.
+    models
+        The model before each round.
     participation
-        Which clients took part in which round, bool ``[R, U]``.
+        Whether a client participated in a round, bool ``[R, U]``.
     attack
-        A label attack on a single update, as ``lambda update, model: rlu.recover(update, model, aux)``.
+        Label attack on a single update, such as ``lambda update, model: rlu.recover(update, model, aux)``.
     """
     clients = participation.sum(1).tolist()
     if not len(aggregates) == len(models) == len(clients) or 0 in clients:

@@ -1,8 +1,8 @@
-"""Clients simulated on auxiliary images: what the head's gradient of any batch would be, from one forward pass.
+"""Simulate clients on auxiliary images: the head's gradient of any batch, from a single forward pass.
 
 The head's gradient of a batch is the mean over its samples of ``(p - y) a'``, a the head's input with a 1 appended for
-the bias. So all that is linear in it is a mean of numbers that each auxiliary image has of its own, and thousands of
-batches are gathered from one table.
+the bias. Every linear feature of it is thus a mean of per-image features, and thousands of batches are gathered from
+one table.
 """
 
 from collections.abc import Callable
@@ -18,63 +18,68 @@ from fedleak.data import Images
 from fedleak.federated.defences import Defence
 
 
-class Local(NamedTuple):
+class LocalSteps(NamedTuple):
     """A client's local steps of plain SGD, on batches of equal size."""
 
     steps: int = 1
     lr: float = 1.0
 
 
-ONE_STEP = Local()
-Defended = Callable[[int, int], Defence]
-"""``make(clients, seed)`` returns a client's memoryless defence for a number of clients; it acts tensor by tensor."""
+Local = LocalSteps  # the former name
+ONE_STEP = LocalSteps()
+MakeDefence = Callable[[int, int], Defence]
+"""``make(clients, seed)`` returns the defence of that many clients; it has no memory and acts tensor by tensor."""
 
-COPIES = 2
-"""Moved copies of each auxiliary image."""
-AT_ONCE, NUMBERS = 2**18, 2**26
-"""Largest numbers of samples and of entries that are gathered at once, so that large batches fit into memory."""
-EVEN, SINGLE = 1 / 5, 1 / 16
-"""Shares of the simulated batches whose labels are uniform draws, and all of one class."""
-MOST_SHIFT, WIDER = 40.0, 2.0
-"""Largest shift of logits, and largest multiple, in a simulation, of the shift that gives the training loss."""
-ALPHA = (-1.5, 1.5)
-"""log10 of the Dirichlet distribution's concentration, uniform between these, of all other batches' class shares."""
+COPIES_PER_IMAGE = 2
+"""Shifted copies of each auxiliary image."""
+MAX_SAMPLES_AT_ONCE, MAX_ENTRIES_AT_ONCE = 2**18, 2**26
+"""Most samples, and most table entries, that are gathered at once, so that large batches fit into memory."""
+UNIFORM_SHARE, SINGLE_CLASS_SHARE = 1 / 5, 1 / 16
+"""Share of the simulated batches with uniformly drawn labels; share with labels of a single class."""
+MAX_LOGIT_SHIFT, SHIFT_FACTOR = 40.0, 2.0
+"""Largest shift of the true class's logit; largest multiple of the shift that gives the training loss."""
+LOG10_CONCENTRATION = (-1.5, 1.5)
+"""Range of log10 of the Dirichlet concentration, drawn uniformly, from which all other batches have their shares."""
 
 
 Prior = Callable[[int, int, int, Generator], Tensor]
-"""``(batches, B, n, generator)`` draws the labels of batches ``[batches, B]``: which counts are how likely."""
+"""``(batches, B, n, generator)`` draws the labels of batches, ``[batches, B]``."""
 
 
 def draw_labels(batches: int, batch_size: int, n_classes: int, generator: Generator) -> Tensor:
-    """Draw the labels of batches ``[batches, B]``: Dirichlet shares, some uniform, some of one class."""
-    kind = torch.rand(batches, 1, generator=generator, dtype=torch.float64)
-    alpha = 10 ** (ALPHA[0] + (ALPHA[1] - ALPHA[0]) * torch.rand(kind.shape, generator=generator, dtype=torch.float64))
-    shares = torch._standard_gamma(alpha.expand(-1, n_classes).contiguous(), generator=generator).clamp(min=1e-300)
+    """Draw the labels of batches, ``[batches, B]``: from Dirichlet shares, some uniform, some of a single class."""
+    lots = torch.rand(batches, 1, generator=generator, dtype=torch.float64)
+    low, high = LOG10_CONCENTRATION
+    concentration = 10 ** (low + (high - low) * torch.rand(lots.shape, generator=generator, dtype=torch.float64))
+    concentration = concentration.expand(-1, n_classes).contiguous()
+    shares = torch._standard_gamma(concentration, generator=generator).clamp(min=1e-300)
     classes = torch.randint(n_classes, (batches, 1), generator=generator)
     single = torch.zeros_like(shares).scatter_(1, classes, 1.0)
-    shares = torch.where(kind < EVEN, torch.ones_like(shares), torch.where(kind > 1 - SINGLE, single, shares))
+    shares = torch.where(lots > 1 - SINGLE_CLASS_SHARE, single, shares)
+    shares = torch.where(lots < UNIFORM_SHARE, torch.ones_like(shares), shares)
     return torch.multinomial(shares, batch_size, replacement=True, generator=generator)
 
 
-def shifted(images: Images) -> Images:
-    """Return images with copies that are moved up, down, left or right by a sixteenth of their width, edges repeated.
+def add_shifted_copies(images: Images) -> Images:
+    """Return images and shifted copies: a sixteenth of their width up, down, left or right, with repeated edges.
 
     Texts, rows and images of fewer than 16 pixels are returned as they are.
     """
     if images.x.dim() < 4 or not (by := images.x.shape[-1] // 16):
         return images
     height, width = images.x.shape[-2:]
-    wide = nn.functional.pad(images.x, [by] * 4, mode="replicate")
-    copies = images.x.repeat(COPIES, 1, 1, 1).unflatten(0, (COPIES, -1))
-    for copy, (way, (top, left)) in product(range(COPIES), enumerate(((0, by), (2 * by, by), (by, 0), (by, 2 * by)))):
-        some = slice((way - copy) % 4, None, 4)
-        copies[copy, some] = wide[some, :, top : top + height, left : left + width]
+    padded = nn.functional.pad(images.x, [by] * 4, mode="replicate")
+    copies = images.x.repeat(COPIES_PER_IMAGE, 1, 1, 1).unflatten(0, (COPIES_PER_IMAGE, -1))
+    corners = enumerate(((0, by), (2 * by, by), (by, 0), (by, 2 * by)))
+    for copy, (direction, (top, left)) in product(range(COPIES_PER_IMAGE), corners):
+        chosen = slice((direction - copy) % 4, None, 4)  # every fourth image; another direction in each copy
+        copies[copy, chosen] = padded[chosen, :, top : top + height, left : left + width]
     x = torch.cat([images.x, *copies])
-    return replace(images, x=x, y=images.y.repeat(1 + COPIES))
+    return replace(images, x=x, y=images.y.repeat(1 + COPIES_PER_IMAGE))
 
 
-def pick(labels: Tensor, order: Tensor, counts: Tensor, generator: Generator) -> Tensor:
-    """Pick an image of each label's class, all equally likely: indices of the labels' shape.
+def pick_images(labels: Tensor, order: Tensor, counts: Tensor, generator: Generator) -> Tensor:
+    """Pick a random image of each label's class, and return the images' indices in the shape of `labels`.
 
     `order` has the images' indices class after class ``[N]``, `counts` the classes' sizes ``[n]``.
     """
@@ -86,21 +91,21 @@ def pick(labels: Tensor, order: Tensor, counts: Tensor, generator: Generator) ->
 class Observation(NamedTuple):
     """Features of the head gradients of simulated or real batches, float32."""
 
-    entries: Tensor
-    """The rows' sums, bias, along class means and principal directions, and some columns as they are, ``[..., F]``."""
-    pulls: Tensor
-    """The gradient along the least squares' directions, ``[..., k]``."""
+    linear_features: Tensor
+    """Linear features, ``[..., F]``: row sums, bias, products with class means and principal directions, columns."""
+    projections: Tensor
+    """Products of the gradient with the directions of the least squares, ``[..., k]``."""
 
 
-def walk(inputs: Tensor, labels: Tensor, weight: Tensor, local: Local) -> Tensor:
-    """Train the head alone on batches of its inputs, for many clients at once.
+def train_heads(inputs: Tensor, labels: Tensor, weight: Tensor, local: LocalSteps) -> Tensor:
+    """Train copies of the head, one per client, and return the mean gradient of their steps.
 
     Parameters
     ----------
     inputs, labels
-        The clients' samples, step after step, ``[clients, K, d]`` and ``[clients, K]``.
+        The head's inputs and labels, step after step, ``[clients, K, d]`` and ``[clients, K]``.
     weight
-        Of the head, ``[n, d]``, with the bias as a column if the inputs have its 1.
+        The head's weight, ``[n, d]``, with the bias as last column if the inputs end in 1.
     local
         The local steps.
 
@@ -119,77 +124,86 @@ def walk(inputs: Tensor, labels: Tensor, weight: Tensor, local: Local) -> Tensor
     return total / local.steps
 
 
-def raise_own(probability: Tensor, shift: Tensor) -> Tensor:
-    """Return the factor of ``p - y`` when the logit of the true class, of this `probability`, is raised by `shift`."""
+def error_factor(probability: Tensor, shift: Tensor) -> Tensor:
+    """Return the factor by which ``p - y`` changes when the true class's logit is raised by `shift`.
+
+    `probability` is that of the true class before.
+    """
     return 1 / (1 + probability * shift.expm1())
 
 
-def fitting(probabilities: Tensor, loss: float) -> float:
-    """Return by how much the logits of images' own classes ``[N]`` are raised for this mean loss; 0 if it is below."""
+def find_logit_shift(probabilities: Tensor, loss: float) -> float:
+    """Return the shift of the true classes' logits that gives this mean loss; 0 if the loss is below it already.
+
+    `probabilities` are those of the true classes, ``[N]``.
+    """
     logits = probabilities.clamp(1e-12, 1 - 1e-12).logit().cpu()
 
-    def above(shift: float) -> float:
+    def excess_loss(shift: float) -> float:
         return nn.functional.softplus(-(logits + shift)).mean().item() - loss
 
-    return brentq(above, 0.0, MOST_SHIFT) if above(0.0) > 0 > above(MOST_SHIFT) else 0.0
+    has_solution = excess_loss(0.0) > 0 > excess_loss(MAX_LOGIT_SHIFT)
+    return brentq(excess_loss, 0.0, MAX_LOGIT_SHIFT) if has_solution else 0.0
 
 
 class Pool(NamedTuple):
-    """A table from which batches are gathered: numbers of each image, and the order of the classes."""
+    """A table of per-image features, from which the gradients of simulated batches are gathered."""
 
     errors: Tensor
     """``p - y``, ``[N, n]``."""
     rows: Tensor
-    """Head inputs along the features' directions, ``[N, r]``; with a defence or local steps all of them."""
-    pulls: Tensor
-    """``[N, k]``, as `Observation.pulls`; empty with a defence or local steps."""
+    """Products of the head's inputs with the features' directions, ``[N, r]``; with a defence or local steps the
+    inputs themselves."""
+    projections: Tensor
+    """Each image's `Observation.pulls`, ``[N, k]``; empty with a defence or local steps."""
     order: Tensor
-    """Indices of the images, class after class, ``[N]``."""
+    """Indices of the images, sorted by class, ``[N]``."""
     counts: Tensor
-    """Images of each class, ``[n]``."""
-    defended: Callable[[Tensor, int], Observation] | None = None
-    """Observation of head gradients ``[batches, n, d]`` after the clients' defence, given a seed."""
-    walked: Callable[[Tensor], Tensor] | None = None
-    """The mean gradients ``[batches, n, d]`` of local steps on these images ``[batches, K]``."""
+    """Number of images per class, ``[n]``."""
+    observe_defended: Callable[[Tensor, int], Observation] | None = None
+    """``(gradients [batches, n, d], seed)`` gives the observation after the clients' defence; None without one."""
+    train_heads: Callable[[Tensor], Tensor] | None = None
+    """``(indices [batches, K])`` gives the mean gradients of local steps, ``[batches, n, d]``; None for one step."""
     label_probabilities: Tensor | None = None
-    """Probability of each image's own class ``[N]``, where clients are simulated whose images fit the model better."""
+    """Probability of each image's true class, ``[N]``, if simulated images have to fit the model better; else None."""
     shift: float = 0.0
-    """By how much the logit of the own class is raised, at most: for every batch uniform between 0 and this."""
+    """Largest shift of the true class's logit; each batch draws its shift uniformly between 0 and this."""
     prior: Prior = draw_labels
 
     def draw(self, batches: int, batch_size: int, generator: Generator) -> tuple[Observation, Tensor]:
-        """Draw batches; return what the server sees of them, and their counts ``[batches, n]``."""
+        """Draw batches; return the server's observation of them and their counts, ``[batches, n]``."""
         n = len(self.counts)
         labels = self.prior(batches, batch_size, n, generator).to(self.order.device)
-        index = pick(labels, self.order, self.counts, generator)
-        seed = 0 if self.defended is None else int(torch.randint(2**31, (1,), generator=generator))
+        index = pick_images(labels, self.order, self.counts, generator)
+        seed = 0 if self.observe_defended is None else int(torch.randint(2**31, (1,), generator=generator))
         weights = None
         if self.label_probabilities is not None:
             raised = self.shift * torch.rand(batches, 1, generator=generator).to(index.device)
-            weights = raise_own(self.label_probabilities[index], raised)
-        return self.of(index, seed, weights), nn.functional.one_hot(labels, n).sum(1)
+            weights = error_factor(self.label_probabilities[index], raised)
+        return self.observe(index, seed, weights), nn.functional.one_hot(labels, n).sum(1)
 
-    def of(self, index: Tensor, seed: int = 0, weights: Tensor | None = None) -> Observation:
-        """Return what is seen of batches of these images ``[batches, B]``.
+    def observe(self, index: Tensor, seed: int = 0, weights: Tensor | None = None) -> Observation:
+        """Return the server's observation of batches of the images with these indices, ``[batches, B]``.
 
-        The seed is the defence's. The weights ``[batches, B]`` are of the images' errors.
+        `seed` is the defence's; `weights` multiply the images' errors, ``[batches, B]``.
         """
-        size = max(1, min(AT_ONCE, NUMBERS // self.rows.shape[1]) // index.shape[-1])
+        size = max(1, min(MAX_SAMPLES_AT_ONCE, MAX_ENTRIES_AT_ONCE // self.rows.shape[1]) // index.shape[-1])
         parts = index.split(size)
-        if self.walked is not None:
-            gradient = torch.cat([self.walked(part) for part in parts])
+        if self.train_heads is not None:
+            gradient = torch.cat([self.train_heads(part) for part in parts])
         else:
             weighted = [None] * len(parts) if weights is None else weights.split(size)
-            gradient = torch.cat([self._summed(*pair) for pair in zip(parts, weighted, strict=True)]) / index.shape[-1]
-        if self.defended is not None:
-            return self.defended(gradient, seed)
+            sums = [self._sum_gradients(*pair) for pair in zip(parts, weighted, strict=True)]
+            gradient = torch.cat(sums) / index.shape[-1]
+        if self.observe_defended is not None:
+            return self.observe_defended(gradient, seed)
         if weights is None:
-            pulls = nn.functional.embedding_bag(index, self.pulls, mode="mean")
+            projections = nn.functional.embedding_bag(index, self.projections, mode="mean")
         else:
             shares = weights / index.shape[-1]
-            pulls = nn.functional.embedding_bag(index, self.pulls, mode="sum", per_sample_weights=shares)
-        return Observation(gradient.flatten(1), pulls)
+            projections = nn.functional.embedding_bag(index, self.projections, mode="sum", per_sample_weights=shares)
+        return Observation(gradient.flatten(1), projections)
 
-    def _summed(self, index: Tensor, weights: Tensor | None) -> Tensor:
+    def _sum_gradients(self, index: Tensor, weights: Tensor | None) -> Tensor:
         errors = self.errors[index] if weights is None else self.errors[index] * weights[..., None]
         return errors.mT @ self.rows[index]

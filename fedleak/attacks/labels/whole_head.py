@@ -1,8 +1,8 @@
-"""RLU carried further, beyond its paper: the whole head's update, weighted by its noise, along a simulated round.
+"""RLU extended to the whole head: solve for the counts by weights and bias, weighted by their noise.
 
-RLU reads the update of the bias: n equations for n counts. The head's weights give n * d more, with the same counts as
-unknowns, and auxiliary data show how reliable each is (generalised least squares). For several local steps, a round is
-trained on auxiliary data with the current counts, and bent so that it ends at the client's own model.
+RLU uses the update of the bias: n equations for n counts. The head's weights give n * d further equations for the same
+counts, and auxiliary data give the noise of each (generalised least squares). For several local steps a round is
+simulated on auxiliary data with the current counts, and corrected so that it ends at the client's model.
 """
 
 import copy
@@ -12,7 +12,7 @@ from functools import cache, cached_property
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.confidence import by_class
+from fedleak.attacks.labels.confidence import mean_by_class
 from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.attacks.labels.inputs import head_with_bias, require_classes, whole_gradient
 from fedleak.attacks.labels.rlu import NEEDS, observe
@@ -23,19 +23,20 @@ from fedleak.federated import Scheme, Softening, Update
 from fedleak.models import HeadPass, as_inputs, head_pass
 
 RIDGE = 0.1
-"""Added to the covariance's diagonal, as a share of its mean."""
-ROUNDS = 2
-LARGER = 4
-"""Size of a simulated batch in batches of the client, for less noise."""
-MOST = 5000
-"""Largest covariance that is inverted, in rows; larger heads use the span of the auxiliary samples."""
-NUMBERS = 10**8
-"""Entries that auxiliary samples and head may have together, at most."""
+"""Addition to the covariance's diagonal, as a share of the diagonal's mean."""
+SIMULATED_ROUNDS = 2
+"""Number of simulated rounds for an update of several steps; each has the counts that the one before it gave."""
+BATCH_FACTOR = 4
+"""Size of a simulated batch, in batches of the client: more samples give less noise."""
+MAX_COVARIANCE_ROWS = 5000
+"""Largest covariance matrix that is factorised, in rows; larger heads use the span of the auxiliary samples."""
+MAX_ENTRIES = 10**8
+"""Largest product of the numbers of auxiliary samples and of the head's entries."""
 
 
-def path(
+def simulate_models(
     model: nn.Module,
-    client: nn.Module,
+    end_model: nn.Module,
     aux: Images,
     counts: Tensor,
     scheme: Scheme,
@@ -43,106 +44,121 @@ def path(
     seed: int,
     smoothing: float,
 ) -> list[nn.Module]:
-    """Simulate the client's models before each of its local steps, on auxiliary data with these counts ``[n]``.
+    """Simulate the client's models before each of its local steps, by training on auxiliary data.
 
-    The simulated models are moved by a share of the distance between the simulated and the client's end.
+    Label counts ``[n]`` are those of the simulated batches. The simulation does not end at the client's `end_model`:
+    step t of T therefore gets t/T of the difference.
     """
     generator = torch.Generator().manual_seed(seed)
-    share = (counts / counts.sum()).clamp(min=1e-6) / aux.class_counts.to(counts)
-    sample_weights = share[aux.y].float().cpu()
-    running: nn.Module = copy.deepcopy(model)
+    class_weights = (counts / counts.sum()).clamp(min=1e-6) / aux.class_counts.to(counts)
+    sample_weights = class_weights[aux.y].float().cpu()
+    network: nn.Module = copy.deepcopy(model)
     models: list[nn.Module] = []
-    optimiser = scheme.optimiser(running.parameters())
-    start = list(model.parameters())
+    optimiser = scheme.optimiser(network.parameters())
     for _ in range(scheme.steps):
-        models.append(copy.deepcopy(running))
-        index = torch.multinomial(sample_weights, LARGER * batch_size, replacement=True, generator=generator)
+        models.append(copy.deepcopy(network))
+        index = torch.multinomial(sample_weights, BATCH_FACTOR * batch_size, replacement=True, generator=generator)
         optimiser.zero_grad()
-        logits = running(as_inputs(aux.x[index], running))
+        logits = network(as_inputs(aux.x[index], network))
         nn.functional.cross_entropy(logits, aux.y[index], label_smoothing=smoothing).backward()
         with torch.no_grad():
-            for parameter, first in zip(running.parameters(), start, strict=True):
+            for parameter, initial in zip(network.parameters(), model.parameters(), strict=True):
                 assert parameter.grad is not None
-                parameter.grad.add_(scheme.regularisation * (parameter - first))
+                parameter.grad.add_(scheme.regularisation * (parameter - initial))
         optimiser.step()
     with torch.no_grad():
-        gap = [c - e for c, e in zip(client.parameters(), running.parameters(), strict=True)]
+        differences = [e - p for e, p in zip(end_model.parameters(), network.parameters(), strict=True)]
         for step, simulated in enumerate(models):
-            for weight, missing in zip(simulated.parameters(), gap, strict=True):
-                weight.add_(step / scheme.steps * missing)
+            for parameter, difference in zip(simulated.parameters(), differences, strict=True):
+                parameter.add_(step / scheme.steps * difference)
     return models
 
 
-def contributions(passes: Sequence[HeadPass], aux: Images, weights: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Return what each auxiliary sample adds to the head's weighted gradient, ``[N, n, d + 1]``, the bias last.
-
-    `passes` are those of the auxiliary images through the models before each step, `weights` the steps'.
-    """
-    total = torch.zeros(())
-    truth = (1 - smoothing) * nn.functional.one_hot(aux.y, aux.n_classes).double() + smoothing / aux.n_classes
-    for passed, weight in zip(passes, weights.tolist(), strict=True):
-        inputs = nn.functional.pad(passed.inputs.double(), (0, 1), value=1.0)
-        total = total + weight * torch.einsum("sn,sd->snd", passed.probabilities.double() - truth, inputs)
-    return total / len(passes)
-
-
-class Equations:
-    """The head's equations of auxiliary samples, solved for the counts of any number of updates.
-
-    With C the covariance of the noise, the solution needs only the products ``A' C^-1 A`` of the classes' means and the
-    gradient. Where the N samples are fewer than the entries, C is a multiple of 1 plus a matrix of rank N. By
-    Woodbury's identity an N x N matrix is inverted, made of products of the samples that no update changes.
+def compute_sample_gradients(
+    passes: Sequence[HeadPass], aux: Images, step_weights: Tensor, smoothing: float = 0.0
+) -> Tensor:
+    """Compute the gradient of the head for each auxiliary sample, ``[N, n, d + 1]``, with the bias as last column.
 
     Parameters
     ----------
-    parts, labels
-        Contributions of the auxiliary samples, ``[N, entries]``, and their labels ``[N]``, of every class.
+    passes
+        The auxiliary images' passes through the model before each local step.
+    step_weights
+        Weight of each step in the mean over the steps, as `Scheme.weights`.
+    smoothing
+        The client's label smoothing.
+    """
+    total = torch.zeros(())
+    targets = (1 - smoothing) * nn.functional.one_hot(aux.y, aux.n_classes).double() + smoothing / aux.n_classes
+    for passed, weight in zip(passes, step_weights.tolist(), strict=True):
+        inputs = nn.functional.pad(passed.inputs.double(), (0, 1), value=1.0)
+        errors = passed.probabilities.double() - targets
+        total = total + weight * torch.einsum("sn,sd->snd", errors, inputs)
+    return total / len(passes)
+
+
+class WeightedLeastSquares:
+    """Generalised least squares for the counts: the classes' mean gradients make up the client's.
+
+    The solution needs only the inner products ``A' C^-1 A`` of the classes' means and the client's gradient, with C the
+    covariance of the noise. With fewer samples N than entries, C is a multiple of the identity plus a matrix of rank N,
+    and Woodbury's identity needs the inverse of an N x N matrix, whose products do not depend on the update.
+
+    Parameters
+    ----------
+    sample_gradients, labels
+        Gradients of the auxiliary samples, ``[N, entries]``, and their labels ``[N]``, of every class.
     n_classes
         Number of classes, n.
     """
 
-    def __init__(self, parts: Tensor, labels: Tensor, n_classes: int):
-        self.labels, self.sizes = labels, labels.bincount(minlength=n_classes)
-        self.mean = by_class(parts, labels, n_classes)
-        self.residual = parts - self.mean[labels]
-        self.by_samples = len(parts) < parts.shape[1] or parts.shape[1] > MOST
-        self.dimensions = min(parts.shape) if parts.shape[1] > MOST else parts.shape[1]
-        """Directions that the ridge is spread over: those of large heads are the samples' span."""
+    def __init__(self, sample_gradients: Tensor, labels: Tensor, n_classes: int):
+        self.labels, self.class_sizes = labels, labels.bincount(minlength=n_classes)
+        self.class_means = mean_by_class(sample_gradients, labels, n_classes)
+        self.residuals = sample_gradients - self.class_means[labels]
+        n_samples, entries = sample_gradients.shape
+        self.uses_sample_span = n_samples < entries or entries > MAX_COVARIANCE_ROWS
+        self.ridge_dimensions = min(n_samples, entries) if entries > MAX_COVARIANCE_ROWS else entries
+        """Number of directions over which the ridge is spread; in large heads those of the samples' span."""
 
     @cached_property
-    def _products(self) -> Tensor:
-        return self.residual @ self.residual.T
+    def _residual_products(self) -> Tensor:
+        return self.residuals @ self.residuals.T
 
-    def solve(self, gradient: Tensor, start: Tensor, samples: int) -> Tensor:
-        """Solve for the real counts ``[n]`` by generalised least squares on the simplex of sum K.
+    def solve(self, gradient: Tensor, previous_counts: Tensor, samples: int) -> Tensor:
+        """Solve for the real counts ``[n]``, not negative and of sum K.
 
         Parameters
         ----------
         gradient
             The client's weighted mean gradient, ``[entries]``.
-        start
-            Counts that weight the classes' covariances, ``[n]``.
+        previous_counts
+            Estimated counts ``[n]``, by which the classes' covariances are weighted.
         samples
             K.
         """
-        share = (start / samples).clamp(min=0.02 / len(start)) / self.sizes
-        vectors, scale = torch.cat([self.mean, gradient[None]]), share[self.labels].sqrt()
-        white = self._by_samples(vectors, scale) if self.by_samples else self._whitened(vectors, scale)
-        return solve(white[:, :-1] / samples, white[:, -1], samples)
+        # a class that seems absent keeps a small weight, since the counts so far may be mistaken
+        class_weights = (previous_counts / samples).clamp(min=0.02 / len(previous_counts)) / self.class_sizes
+        vectors, sample_scale = torch.cat([self.class_means, gradient[None]]), class_weights[self.labels].sqrt()
+        whiten = self._whiten_in_sample_span if self.uses_sample_span else self._whiten
+        whitened = whiten(vectors, sample_scale)
+        return solve(whitened[:, :-1] / samples, whitened[:, -1], samples)
 
-    def _whitened(self, vectors: Tensor, scale: Tensor) -> Tensor:
-        residual = self.residual * scale[:, None]
-        covariance = residual.T @ residual
+    def _whiten(self, vectors: Tensor, sample_scale: Tensor) -> Tensor:
+        scaled = self.residuals * sample_scale[:, None]
+        covariance = scaled.T @ scaled
         covariance.diagonal().add_(RIDGE * covariance.diagonal().mean())
         return torch.linalg.solve_triangular(torch.linalg.cholesky(covariance), vectors.T, upper=False)
 
-    def _by_samples(self, vectors: Tensor, scale: Tensor) -> Tensor:
-        inner = scale[:, None] * self._products * scale
-        ridge = (RIDGE * inner.diagonal().sum() / self.dimensions).clamp(min=1e-300)
-        along = scale[:, None] * (self.residual @ vectors.T)
+    def _whiten_in_sample_span(self, vectors: Tensor, sample_scale: Tensor) -> Tensor:
+        """Return vectors with the same inner products as `_whiten`'s, by Woodbury's identity."""
+        inner = sample_scale[:, None] * self._residual_products * sample_scale
+        ridge = (RIDGE * inner.diagonal().sum() / self.ridge_dimensions).clamp(min=1e-300)
+        along_samples = sample_scale[:, None] * (self.residuals @ vectors.T)
         inner.diagonal().add_(ridge)
-        part = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), along, upper=False)
-        values, axes = torch.linalg.eigh((vectors @ vectors.T - part.T @ part) / ridge)
+        inside = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), along_samples, upper=False)
+        values, axes = torch.linalg.eigh((vectors @ vectors.T - inside.T @ inside) / ridge)
+        # a square root of the inner products
         return values.clamp(min=0).sqrt()[:, None] * axes.T
 
 
@@ -158,59 +174,68 @@ class Equations:
 def prepare(model: nn.Module, aux: Images) -> Prepared:
     """Prepare the attack, which passes the auxiliary data through the model once.
 
-    ``recover(update)`` returns counts ``[n]`` that sum to ``update.samples``; errors are those of `rlu.prepare`, and
-    `ValueError` for more images and head entries than fit into memory, or local batches of different sizes.
+    ``recover(update)`` returns counts ``[n]`` that sum to ``update.samples``.
 
     Parameters
     ----------
     model, aux
         The model before the round; labelled images of every class.
     scheme, seed, smoothing
-        Arguments of ``recover``: the client's `Scheme` (default: plain SGD; schemes with a history are rejected), the
-        seed of the simulated batches, and the client's label smoothing.
+        Arguments of ``recover``: the client's `Scheme` (default: plain SGD), the seed of the simulated batches, and
+        the client's label smoothing.
+
+    Raises
+    ------
+    ValueError, WithheldParameter
+        As for `rlu.prepare`; `ValueError` also for more images and head entries than fit into memory, a scheme with a
+        history, or local batches of different sizes.
     """
     layer = head_with_bias(model).layer
     require_classes(aux, layer.out_features)
     aux = aux.to(layer.weight.device)
     entries = layer.weight.numel() + layer.out_features
-    most = NUMBERS // entries if entries <= MOST else min(MOST, NUMBERS // entries)
-    if len(aux) > most:
+    max_images = MAX_ENTRIES // entries
+    if entries > MAX_COVARIANCE_ROWS:
+        max_images = min(MAX_COVARIANCE_ROWS, max_images)
+    if len(aux) > max_images:
         raise ValueError(
-            f"{len(aux)} auxiliary images and a head of {entries} entries are too many: pass at most {most} images, "
-            "or use rlu"
+            f"{len(aux)} auxiliary images and a head of {entries} entries are too many: pass at most {max_images} "
+            "images, or use rlu"
         )
-    before = cache(lambda: head_pass(model, as_inputs(aux.x, model)))
+    pass_before_round = cache(lambda: head_pass(model, as_inputs(aux.x, model)))
 
-    def equations(passes: Sequence[HeadPass], weights: Tensor, smoothing: float) -> Equations:
-        return Equations(contributions(passes, aux, weights, smoothing).flatten(1), aux.y, layer.out_features)
+    def make_system(passes: Sequence[HeadPass], step_weights: Tensor, smoothing: float) -> WeightedLeastSquares:
+        sample_gradients = compute_sample_gradients(passes, aux, step_weights, smoothing).flatten(1)
+        return WeightedLeastSquares(sample_gradients, aux.y, layer.out_features)
 
     @cache
-    def of_one_step(weight: float, smoothing: float) -> Equations:
-        return equations([before()], torch.tensor([weight]).double(), smoothing)
+    def make_one_step_system(step_weight: float, smoothing: float) -> WeightedLeastSquares:
+        return make_system([pass_before_round()], torch.tensor([step_weight]).double(), smoothing)
 
     def read(update: Update, *, scheme: Scheme | None = None, seed: int = 0, smoothing: float = 0.0) -> Tensor:
         if scheme is not None and scheme.name in ("scaffold", "feddyn", "feddc"):
             raise ValueError(
                 f"the whole head's history is not known to this attack, and {scheme.name!r} has one: use rlu"
             )
-        Softening(smoothing)  # refuses what no client can do
+        Softening(smoothing)  # raises outside [0, 1]
         observed = observe(update, model, scheme, None)
-        scheme, samples, batch_size = observed.scheme, update.samples, update.batch_size
+        scheme, samples = observed.scheme, update.samples
         gradient = whole_gradient(update, model).flatten()
         if update.steps == 1:
-            ends, system = [model], of_one_step(float(scheme.weights()), smoothing)
+            system = make_one_step_system(float(scheme.weights()), smoothing)
         else:
-            ends = [model, update.model(model)]
-            passes = [before(), head_pass(ends[1], as_inputs(aux.x, ends[1]))]
-            system = equations(passes, scheme.weights().mean().expand(2), smoothing)
-        # RLU's own estimate to start from: the bias alone, with the mean of both ends
-        of_bias = system.mean.unflatten(1, (layer.out_features, -1))[:, :, -1]
-        counts = solve(-of_bias.T, observed.target, samples)
-        for attempt in range(1 if update.steps == 1 else ROUNDS):
+            end_model = update.model(model)
+            passes = [pass_before_round(), head_pass(end_model, as_inputs(aux.x, end_model))]
+            system = make_system(passes, scheme.weights().mean().expand(2), smoothing)
+        # The first counts are RLU's: from the bias alone, with the mean of the gradients at both ends.
+        bias_means = system.class_means.unflatten(1, (layer.out_features, -1))[:, :, -1]
+        counts = solve(-bias_means.T, observed.target, samples)
+        for simulation in range(1 if update.steps == 1 else SIMULATED_ROUNDS):
             if update.steps > 1:
-                simulated = path(model, ends[1], aux, counts, scheme, batch_size, seed + attempt, smoothing)
-                passes = [head_pass(network, as_inputs(aux.x, network)) for network in simulated]
-                system = equations(passes, scheme.weights(), smoothing)
+                settings = scheme, update.batch_size, seed + simulation, smoothing
+                models = simulate_models(model, end_model, aux, counts, *settings)
+                passes = [head_pass(network, as_inputs(aux.x, network)) for network in models]
+                system = make_system(passes, scheme.weights(), smoothing)
             for _ in range(2):  # the noise that weights the equations depends on the counts
                 counts = system.solve(gradient, counts, samples)
         return round_to_total(counts, samples)

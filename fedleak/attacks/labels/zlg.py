@@ -1,4 +1,4 @@
-"""ZLG, zero-shot label counts from gradients (Geng et al., 2021), and ZLG+ with auxiliary data."""
+"""ZLG, zero-shot label counts from gradients (Geng et al., 2021), and its variant with auxiliary data, ZLG+."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -6,7 +6,7 @@ from functools import cache, partial
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.confidence import by_class
+from fedleak.attacks.labels.confidence import mean_by_class
 from fedleak.attacks.labels.counts import round_to_total
 from fedleak.attacks.labels.inputs import require_classes, row_sums
 from fedleak.attacks.registry import Need, attack, checked
@@ -15,14 +15,14 @@ from fedleak.data import Images
 from fedleak.federated import Update
 from fedleak.models import HeadPass, as_inputs, head, head_pass, input_shape
 
-DUMMIES = 1000
-"""Dummy images of ZLG, drawn from N(0, 1)."""
+N_DUMMY_IMAGES = 1000
+"""Number of ZLG's dummy images, which are drawn from N(0, 1)."""
 _ZLG = partial(attack, paper="geng2021zlg", equation="Sec. 4.1", prepares=True)
 _NEEDS = {Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL}
 
 
 def estimate(row_sums: Tensor, probabilities: Tensor, mass: Tensor | float, samples: int) -> Tensor:
-    """Estimate counts ``[..., n]`` of sum K: ``n_i = K (p_i - grad_i / O)``, for any number of updates at once.
+    """Estimate counts ``[..., n]`` with the sum K, ``n_i = K (p_i - grad_i / O)``, for any number of updates at once.
 
     Raises `ValueError` if O is 0.
 
@@ -40,7 +40,7 @@ def estimate(row_sums: Tensor, probabilities: Tensor, mass: Tensor | float, samp
 
 @_ZLG("ZLG", needs=_NEEDS, summary="Row sums against the mean probabilities and activations of noise images.")
 def from_noise(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None) -> Prepared:
-    """Prepare ZLG, which sends N(0, 1) noise through the model; see `prepare`."""
+    """Prepare ZLG, which passes N(0, 1) noise through the model; see `prepare`."""
     return prepare(model, seed=seed, shape=shape)
 
 
@@ -50,7 +50,7 @@ def from_noise(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None
     summary="ZLG with probabilities and activations of labelled auxiliary data.",
 )
 def from_auxiliary(model: nn.Module, aux: Images) -> Prepared:
-    """Prepare ZLG+, in which p_i is the mean probability of class i among its own images; see `prepare`."""
+    """Prepare ZLG+, in which p_i is the mean probability of class i on auxiliary images of class i; see `prepare`."""
     require_classes(aux, head(model).layer.out_features)
     return prepare(model, aux)
 
@@ -59,32 +59,37 @@ def from_auxiliary(model: nn.Module, aux: Images) -> Prepared:
 def prepare(
     model: nn.Module, aux: Images | None = None, *, seed: int = 0, shape: tuple[int, ...] | None = None
 ) -> Prepared:
-    """Prepare ZLG, or with labelled images ZLG+. What is read gives counts ``[n]`` of sum ``update.samples``.
+    """Prepare ZLG, or ZLG+ with labelled images.
 
-    Of several local steps all parameters are needed: probabilities and mass are the mean of those before and after the
-    round. Raises `WithheldParameter` when an update is read: if a parameter that is needed is not shared; `ValueError`
-    for auxiliary data that lack a class; when an update is read, for NaN or infinite gradients, or an update of another
-    model.
+    ``recover(update)`` returns counts ``[n]`` that sum to ``update.samples``. Several local steps need all parameters:
+    probabilities and mass are then the mean of those before and after the round.
 
     Parameters
     ----------
-    model
-        Before the round.
-    aux
-        ``None`` is ZLG, labelled images make it ZLG+.
+    model, aux
+        The model before the round; labelled images for ZLG+, None for ZLG.
     seed, shape
-        Seed of the noise; shape of one input, where the model does not tell it.
+        Random seed of the noise; shape of one input, if it does not follow from the model.
+
+    Raises
+    ------
+    ValueError
+        The auxiliary data lack a class; in ``recover``: NaN or infinite gradients, or an update of another model.
+    WithheldParameter
+        In ``recover``: a parameter that is needed is not shared.
     """
     if aux is not None:
         require_classes(aux, head(model).layer.out_features)
-    see = passes(model, noise(model, seed, shape) if aux is None else aux.x)
+    pass_at_ends = make_passes(model, draw_noise(model, seed, shape) if aux is None else aux.x)
 
     def read(update: Update) -> Tensor:
-        sums, ends = row_sums(update, model), see(update)
+        sums, ends = row_sums(update, model), pass_at_ends(update)
         mass = torch.stack([p.inputs.double().sum(1).mean() for p in ends]).mean()
         softmax = torch.stack([p.probabilities.double() for p in ends]).mean(0)
-        mean = softmax.mean(0) if aux is None else by_class(softmax, aux.y.to(softmax.device), len(sums)).diagonal()
-        return estimate(sums, mean, mass, update.samples)
+        if aux is None:
+            return estimate(sums, softmax.mean(0), mass, update.samples)
+        by_class = mean_by_class(softmax, aux.y.to(softmax.device), len(sums))
+        return estimate(sums, by_class.diagonal(), mass, update.samples)
 
     return Prepared("ZLG" if aux is None else "ZLG+", read)
 
@@ -92,13 +97,13 @@ def prepare(
 recover = once(prepare)
 
 
-def noise(model: nn.Module, seed: int, shape: tuple[int, ...] | None) -> Tensor:
-    """Draw the N(0, 1) dummy images."""
-    return torch.randn(DUMMIES, *(shape or input_shape(model)), generator=torch.Generator().manual_seed(seed))
+def draw_noise(model: nn.Module, seed: int, shape: tuple[int, ...] | None) -> Tensor:
+    """Draw the dummy images from N(0, 1)."""
+    return torch.randn(N_DUMMY_IMAGES, *(shape or input_shape(model)), generator=torch.Generator().manual_seed(seed))
 
 
-def passes(model: nn.Module, x: Tensor) -> Callable[[Update], list[HeadPass]]:
-    """Return what sends inputs through the model before a round, once, and of several steps through that after it."""
+def make_passes(model: nn.Module, x: Tensor) -> Callable[[Update], list[HeadPass]]:
+    """Return a function of an update: the inputs' passes through the model before and, for several steps, after it."""
     inputs = as_inputs(x, model)
     before = cache(lambda: head_pass(model, inputs))
     return lambda update: [before()] if update.steps == 1 else [before(), head_pass(update.model(model), inputs)]

@@ -1,0 +1,90 @@
+"""LLG: what takes thousands of networks, recorded as the mean and the spread of each block of twenty.
+
+A block is one trial: its networks, batches and noise are drawn anew, so that blocks are independent, and an interval over
+blocks is one over networks. A record keeps what it needs of them, at a twentieth of the rows.
+"""
+
+import numpy as np
+
+from fedleak.attacks.labels import guess, llg
+from fedleak.federated.defences import protect
+from fedleak_book.experiments import Experiment, grid, spawned
+from fedleak_book.experiments.kinds import NUMBER, rate
+from notebooks.llg.experiments_shared import (
+    LR,
+    SIZES,
+    STEPS,
+    client,
+    counted,
+    make_defence,
+    probes,
+    sets,
+    success,
+)
+
+BLOCK = 20
+NOISE = [("noise", level) for level in (0.01, 0.1, 1.0)]
+CLIPPED, GUESS = ("dp", 1.0), ("random guess", 0.0)
+CELLS = {
+    "FedSGD": {16: [*NOISE, CLIPPED, GUESS], 32: NOISE, 64: NOISE, 128: NOISE},
+    "FedAvg": {size: [CLIPPED, GUESS] for size in SIZES},
+}
+"""By algorithm and batch size, the defences of LLG+ and the baseline that claims compare."""
+
+
+def one_network(ctx, seed, data, algorithm):
+    """ASR of LLG+ on one network by batch size and defence, {(B, defence, level): ASR}, and the data set's images."""
+    (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
+    weights = spawned(seed, "weights")
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=weights)
+    chosen, rates = spawned(seed, "probes"), {}
+    for size, p in probes(model, auxiliary, list(CELLS[algorithm]), chosen).items():
+        drawn = spawned(seed, f"batch of {size}")
+        update, index = client(model, images, "unbalanced", size, steps, drawn)
+        impact, offset = llg.impact_and_offset(p, size, steps)
+        for kind, level in CELLS[algorithm][size]:
+            if (kind, level) == GUESS:
+                counts = guess.recover(update, model, seed=spawned(seed, "guess"))
+            else:
+                shared = protect(
+                    update, make_defence(kind, level, spawned(seed, "noise") % 2**62)
+                )
+                g = llg.class_gradients(shared, model)
+                counts = llg.extract(
+                    g, impact, offset, update.samples, stop_at_samples=True
+                )
+            rates[size, kind, level] = success(counts, counted(images, index))
+    return rates, len(images) + len(auxiliary)
+
+
+def blocks(ctx, seed, data, algorithm, block=BLOCK):
+    """Mean ASR over the networks of a block, and the sum of the squared deviations from it."""
+    networks = [
+        one_network(ctx, spawned(seed, f"network {k}"), data, algorithm)
+        for k in range(block)
+    ]
+    for size, kind, level in networks[0][0]:
+        asr = np.array([rates[size, kind, level] for rates, _ in networks])
+        yield {
+            "batch_size": size,
+            "defence": kind,
+            "level": level,
+            "asr": asr.mean(),
+            "squares": np.square(asr - asr.mean()).sum(),
+            "images": networks[0][1],
+        }
+
+
+FIG7_BLOCKS = Experiment(
+    "fig7_blocks",
+    blocks,
+    quick=grid(data="mnist5k", algorithm=list(STEPS)),
+    paper=grid(data="mnist", algorithm="FedSGD", trials=80)
+    + grid(data="mnist", algorithm="FedAvg", trials=135),
+    trials=(1, 80),
+    by=("batch_size", "defence", "level"),
+    values=dict(asr=rate("batch_size", {"algorithm": STEPS}, "block"), squares=NUMBER),
+    facts="images",
+    fixed={"net": "cnn", "composition": "unbalanced", "lr": LR, "block": BLOCK},
+    tables="fig7",
+)

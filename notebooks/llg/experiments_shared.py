@@ -1,0 +1,81 @@
+"""LLG: what the chapter's trials share: data sets, a client's update, probes, success, defences."""
+
+import torch
+
+from fedleak import metrics
+from fedleak.attacks.labels import llg
+from fedleak.attacks.labels.llg import dummy_images
+from fedleak.data import compose, draw
+from fedleak.federated import fedavg
+from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
+from fedleak.models import head, head_pass
+from notebooks.llg.experiments_released import ReleasedCompression
+
+SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
+STEPS = {"FedSGD": 1, "FedAvg": 10}
+LR = 0.1  # of the local steps
+LOADED = {
+    "celeba-hair": ("celeba-hair", {"crop": False}),
+    "patterns-100": ("synthetic", {"shape": (3, 32, 32), "n_classes": 100}),
+    "patterns-5": ("synthetic", {"shape": (3, 32, 32), "n_classes": 5}),
+}
+
+
+def sets(ctx, data):
+    """The victims' images, and those that the attacker draws from."""
+    name, options = LOADED.get(data, (data, {}))
+    return [ctx.images(name, split, **options) for split in ("train", "test")]
+
+
+def client(model, images, composition, size, steps, seed, lr=LR):
+    """One client's update, and which images are behind it, [steps, B]."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = compose(composition, size, images.n_classes, 1, generator, steps=steps)[0]
+    index = draw(images, labels, generator)
+    return fedavg(model, images.x[index], images.y[index], lr=lr), index
+
+
+def counted(images, index):
+    """True label counts of a client, [n]."""
+    return metrics.counts(images.y[index].flatten(), images.n_classes).cpu()
+
+
+def success(counts, truth):
+    """Attack success rate of counts [n]."""
+    return metrics.attack_success_rate(counts.cpu(), truth).item()
+
+
+def probes(model, source, sizes, seed):
+    """Class gradients of the probe batches, {B: [run, label, class]}, from one pass over all images."""
+    n = head(model).layer.out_features
+    labels = {B: torch.arange(n)[:, None].expand(llg.RUNS, n, B) for B in sizes}
+    if isinstance(source, str):
+        generator, most = torch.Generator().manual_seed(seed), llg.RUNS * n * max(sizes)
+        images = dummy_images(source, most, model.input_shape, generator)
+        images = images.to(next(model.parameters()).device)
+        all_of = {B: torch.arange(llg.RUNS * n * B) % len(images) for B in sizes}
+        index = {B: all_of[B].view(y.shape) for B, y in labels.items()}
+    else:
+        images = source.x
+        index = {
+            B: draw(source, y, torch.Generator().manual_seed(seed))
+            for B, y in labels.items()
+        }
+    passed = head_pass(model, images)
+    device = images.device
+    return {
+        B: passed.row_sums(index[B].to(device), y.to(device)).double()
+        for B, y in labels.items()
+    }
+
+
+def make_defence(kind, level, seed, clients=1):
+    """The defence of this name and level."""
+    makers = {
+        "none": lambda: None,
+        "noise": lambda: PureNoise(level, seed),
+        "dp": lambda: ClippedNoise(level, 0.1, seed),
+        "sparse": lambda: Sparsification(level, clients),
+        "released": lambda: ReleasedCompression(level, "7.weight"),
+    }
+    return makers[kind]()
