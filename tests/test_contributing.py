@@ -96,7 +96,7 @@ def test_the_arena_runs_from_beginning_to_end_with_the_attack(tmp_path):
     (page,) = [output["data"]["text/html"] for output in outputs["newcomers"] if "text/html" in output.get("data", {})]
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in page.split("<tr>")]
     entries = {(row[0], row[1]): row[3] for row in rows if row and row[2] == "smallest row"}
-    assert entries["models", "untrained"] == "2 of 2"
+    assert entries["networks", "untrained"] == "4 of 4"
     assert entries["defences", "trained"] == "5 of 6"  # all but where the last layer is encrypted
     named = {name for name, out in outputs.items() if "smallest row" in str(out)}
     assert named == {"newcomers", "one-shown"}  # a newcomer of this run stands in no recorded table
