@@ -234,6 +234,18 @@ REDUCED = Experiment(
     fixed={"net": "cnn", "lr": LR},
 )
 
+REDUCED_FEDSGD = dataclasses.replace(  # more trials of SVHN's in Fig. 4 (b)
+    REDUCED,
+    name="reduced_fedsgd",
+    paper=grid(
+        data=["mnist", "cifar10-jpeg"],
+        classes=10,
+        composition="unbalanced",
+        algorithm="FedSGD",
+    ),
+    trials=(2, 80),
+)
+
 
 ONE = dict(data="mnist", algorithm="FedSGD", composition="unbalanced")
 ONE |= dict(net="cnn", iterations=100)

@@ -36,6 +36,7 @@ from notebooks.rlu.experiments_base import (
 from notebooks.rlu.experiments_choices import (
     CHOICES,
     REDUCED,
+    REDUCED_AUXILIARY,
     REDUCED_SCHEMES,
     TABLE4_CHOICES,
 )
@@ -55,7 +56,13 @@ from notebooks.rlu.experiments_one_step import (
     VGG16_ELU,
 )
 
-__all__ = ["CHOICES", "REDUCED", "REDUCED_SCHEMES", "TABLE4_CHOICES"]
+__all__ = [
+    "CHOICES",
+    "REDUCED",
+    "REDUCED_AUXILIARY",
+    "REDUCED_SCHEMES",
+    "TABLE4_CHOICES",
+]
 __all__ += ["COST", "FIG3", "NORMAL", "PARTITIONS", "TABLE5", "TABLE5_CHOICES"]
 __all__ += ["ONE_STEP", "ONE_STEP_LENET", "REDUCED_LENET", "REDUCED_ONE_STEP"]
 __all__ += ["VARIANTS", "VGG16_ELU"]

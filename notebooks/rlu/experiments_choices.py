@@ -8,6 +8,7 @@ import copy
 import torch
 
 from fedleak.data.partitions import dirichlet, local_batches
+from fedleak.attacks.labels import rlu
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import Scheme, Server
 from fedleak.models import head
@@ -19,6 +20,7 @@ from notebooks.rlu.experiments_base import (
     RULED,
     SCORES,
     count_labels,
+    local_updates,
     round_facts,
     prepare_rules,
     accuracies,
@@ -153,4 +155,35 @@ REDUCED_SCHEMES = Experiment(
     quick=[NAMED[0] | dict(data="mnist5k")],
     paper=NAMED,
     **LIKE,
+)
+
+
+def reduced_auxiliary(ctx, seed, data, activation):
+    """RLU by the number of auxiliary images per class, with all images, and with as many as SVHN has here."""
+    pool, test = split_images(ctx, data)
+    like = dict(seed=spawned(seed, "weights"), activation=activation)
+    model = ctx.build("lenet", pool.shape, pool.n_classes, **like)
+    for level, (count, per_class) in LEVELS.items():
+        order = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
+        part = pool.take(torch.randperm(len(pool), generator=order)[:count])
+        drawn = spawned(seed, level) % 2**31
+        sent = list(local_updates(model, part, 0.5, 10, 32, CLIENTS, drawn))
+        for size in AUXILIARY:
+            server = sample_server(test, min(size, per_class), drawn)
+            attack = rlu.prepare(model, server, trajectory="midpoint")
+            for update, truth in sent:
+                iacc = accuracies(attack.recover(update).counts, truth)["iacc"]
+                yield {"level": level, "size": size, "iacc": iacc}
+
+
+AUXILIARY = [5, 10, 50, 100]
+REDUCED_AUXILIARY = Experiment(
+    "reduced_auxiliary",
+    reduced_auxiliary,
+    quick=grid(data="mnist5k", activation="relu"),
+    paper=grid(data=["mnist", "cifar10-jpeg"], activation=["relu", "tanh", "elu"]),
+    trials=(1, 8),
+    by=("level", "size"),
+    values=IACC,
+    fixed=SETTINGS | dict(lr=0.01, steps=10),
 )
