@@ -29,7 +29,7 @@ def appendix(papers: list[Row]) -> str:
         chapter, records = paper["chapter"], records_of(paper["chapter"])
         mine = [row for row in paper["rows"] if not row["beyond"]]
         rows = [line(chapter, a, [row for row in mine if belongs(row, a)], records) for a in listed.get(chapter, ())]
-        total += len(mine)
+        total += sum(not row["repeats"] for row in mine)
         parts += [f"#### {paper['title']}\n", table(pd.DataFrame(row for row in rows if row["Values"]))]
         parts.append(f"All recorded runs of the chapter: {duration(list(records.values()))}.\n")
         facts += records.values()
