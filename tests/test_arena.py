@@ -9,7 +9,8 @@ import torch
 
 from fedleak.attacks import registry
 from fedleak.attacks.contest import Attempt
-from fedleak.attacks.labels import learned, posterior
+from fedleak.attacks.labels import learned
+from fedleak.attacks.labels.learned import posterior
 from fedleak_book.experiments import Context, Results, records, running
 from fedleak_book.experiments.experiment import seeds_of
 

@@ -93,7 +93,7 @@ def load_claims(paper: str) -> dict[str, list[Measured]]:
 
 def count(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Count the rows of values, as `fedleak_book.counts.overview` says."""
-    printed = [row for row in values if not row["beyond"] and not row["repeats"]]
+    printed = [row for row in values if not row["beyond"] and not row.get("repeats")]
     tally = Counter((row["grade"], row["verdict"]) for row in printed)
     words = (*verdicts.DECIDED, verdicts.OPEN)
     grades: dict[str, Any] = {grade: {word: tally[grade, word] for word in words} for grade in verdicts.GRADES}

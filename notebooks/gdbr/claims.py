@@ -122,9 +122,9 @@ scanned = [c for c in CHOSEN if c["net"] in {s["net"] for s in FIG3_CHOICES.pape
 for choice, composition in itertools.product(scanned, (HALF, FIFTH, ANY)):
     name, choice = SHORT[choice["net"]], choice | {"composition": composition}
     options = dict(filters=choice | {"attack": "GDBR"}, kind=rate(min(SIZES)))
-    for of in [FIG3_MNIST] * (choice["net"] == "lenet") + [FIG3_CHOICES]:
-        claim(f"fig3-{name}-wins", wins, of, filters=choice, rows=True, kind=MEAN)
-        claim(f"fig3-{name}-worst", lambda t: t.min(), of, **options)
+    of = FIG3_MNIST if choice["net"] == "lenet" else FIG3_CHOICES
+    claim(f"fig3-{name}-wins", wins, of, filters=choice, rows=True, kind=MEAN)
+    claim(f"fig3-{name}-worst", lambda t: t.min(), of, **options)
 
 
 # --- Fig. 5 (a) ---
