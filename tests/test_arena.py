@@ -52,9 +52,9 @@ def table():
 
 
 def test_who_refused_an_update_wins_no_cell_and_has_no_mean(ranking, table):
-    won = ranking.find_best_attacks(table, ["row", "column"]).set_index("column")
+    won = ranking.find_best(table, ["row", "column"]).set_index("column")
     assert won["attack"].to_dict() == {"easy": "absent", "hard": "picky"}
-    won = ranking.find_best_attacks(table, ["row", "column"], ["steady", "picky"]).set_index("column")
+    won = ranking.find_best(table, ["row", "column"], ["steady", "picky"]).set_index("column")
     assert won["attack"].to_dict() == {"easy": "steady", "hard": "picky"}
     assert won["iacc"].to_dict() == {"easy": 0.75, "hard": 1.0}
     mean = ranking.tabulate_means(table, "row", "column").set_index("attack")

@@ -3,10 +3,9 @@
 from fedleak.models import title
 from notebooks.arena import experiments as e
 from notebooks.arena.experiments_updates import STATES
-from notebooks.arena.ranking import NETWORK_CELL, WITHOUT_AUX, find_best_attacks
-from notebooks.arena.ranking import load_balance, load_lenets, load_networks, load_rows
-from notebooks.arena.ranking import load_rungs, score_baseline, score_best_attack
-from notebooks.arena.ranking import score_waiting
+from notebooks.arena.ranking import NETWORK_CELL, WITHOUT_AUX, find_best, load_balance
+from notebooks.arena.ranking import load_lenets, load_networks, load_rows, load_rungs
+from notebooks.arena.ranking import score_baseline, score_best, score_waiting
 
 BOARD, CONDITIONS, LADDER = (
     f"#fig-arena-{name}" for name in ("winners", "conditions", "ladder")
@@ -22,9 +21,9 @@ def write_percent(value):
 def advise_on_networks(run):
     """Yield the advice on training, batch size and the number of attacks."""
     table = load_networks(run)
-    won = find_best_attacks(table, NETWORK_CELL)
+    won = find_best(table, NETWORK_CELL)
     new = (
-        find_best_attacks(table, NETWORK_CELL, WITHOUT_AUX)
+        find_best(table, NETWORK_CELL, WITHOUT_AUX)
         .query("state == 'untrained'")["iacc"]
         .min()
     )
@@ -66,7 +65,7 @@ def advise_on_networks(run):
 
 def advise_on_local_steps(run):
     """Yield the advice on local steps and training schemes."""
-    best = score_best_attack(load_rows(run, e.BY_SCHEME), ["scheme", "state"]).unstack()
+    best = score_best(load_rows(run, e.BY_SCHEME), ["scheme", "state"]).unstack()
     best = best.drop("FedSGD", errors="ignore")
     least, low, high = best["untrained"].min(), *best["trained"].agg(["min", "max"])
     yield (
@@ -78,9 +77,9 @@ def advise_on_local_steps(run):
 
 def advise_on_knowledge(run):
     """Yield the advice on the adversary's knowledge, from the ladder and the sums."""
-    rung = find_best_attacks(load_rungs(run), ["state", "rung"]).set_index(
-        ["state", "rung"]
-    )["iacc"]
+    rung = find_best(load_rungs(run), ["state", "rung"]).set_index(["state", "rung"])[
+        "iacc"
+    ]
     prior = score_baseline(
         load_rows(run, e.LADDER).query("rung == 'class shares'"), ["state"]
     )
@@ -150,9 +149,9 @@ def advise_on_defences(run):
         BALANCE,
         sparse["iacc"] > sparse["floor"] + 0.2,
     )
-    tops = score_best_attack(
-        load_rows(run, e.DEFENCES), ["defence", "strength", "state"]
-    ).xs(0.0, level="strength")
+    tops = score_best(load_rows(run, e.DEFENCES), ["defence", "strength", "state"]).xs(
+        0.0, level="strength"
+    )
     bare, without_bias = tops["none"], tops["no last bias"]
     yield (
         f"**Taking off the last bias stops attacks, not attackers.** Without it the best attack finds {write_percent(without_bias['untrained'])} untrained and {write_percent(without_bias['trained'])} trained, with it {write_percent(bare['untrained'])} and {write_percent(bare['trained'])}",

@@ -31,16 +31,16 @@ def compare_protection(run):
     table = rows(run, e.NETWORKS, net="lenet", batch_size=size)
     lost = []
     for only in (r.WITHOUT_AUX, None):
-        best = r.score_best_attack(table, ["state"], only)
+        best = r.score_best(table, ["state"], only)
         lost.append(best["untrained"] - best["trained"])
     return lost[0] - lost[1]
 
 
 def measure_cost_of_steps(run):
     """Return the loss in the best attack's iAcc by five steps in place of one."""
-    five = r.score_best_attack(rows(run, e.BY_SCHEME), ["scheme", "state"])["FedAvg"]
+    five = r.score_best(rows(run, e.BY_SCHEME), ["scheme", "state"])["FedAvg"]
     by = ["defence", "state", "strength"]
-    return r.score_best_attack(rows(run, e.DEFENCES), by)["none"].mean() - five.mean()
+    return r.score_best(rows(run, e.DEFENCES), by)["none"].mean() - five.mean()
 
 
 def select_untrained(run):
@@ -57,15 +57,13 @@ def measure_cost_of_stopping(run):
 
 def measure_lead_in_sums(run):
     """Return a passive server's lead over the prior guess about a client of five."""
-    return r.measure_lead_over_baseline(
-        select_untrained(run).query("who == 'passive'").iloc[0]
-    )
+    return r.measure_lead(select_untrained(run).query("who == 'passive'").iloc[0])
 
 
 predict(
     "E1",
     lambda run: Number.least(
-        r.find_best_attacks(
+        r.find_best(
             r.load_networks(run).query("state == 'untrained'"), ["net", "batch_size"]
         ),
         "iacc",
@@ -91,7 +89,7 @@ def count_leads(name):
     """
 
     def measure(run):
-        lines = list(r.compare_on_deep_networks(run))
+        lines = list(r.compare_deep(run))
         names = name, f"{name}, rival picked on them"
         count, before = (sum(row[n] >= 0.05 for row in lines) for n in names)
         note = f"{count} of 8; {before} if the rival is picked on the same updates"
@@ -103,20 +101,14 @@ def count_leads(name):
 def average_gain(run, net):
     """Return the gain in iAcc by knowing the training loss on a network, mean of the sizes."""
     gains = [
-        row["told"] - row["learned"]
-        for row in r.compare_on_deep_networks(run)
-        if row["net"] == net
+        row["told"] - row["learned"] for row in r.compare_deep(run) if row["net"] == net
     ]
     return sum(gains) / len(gains)
 
 
 def count_fresh_cells(run, name, above, *nets):
     """Count the cells of ten fresh networks in which an end of a lead's interval (`name`) is above a bound."""
-    return sum(
-        row[name] > above
-        for row in r.compare_on_fresh_networks(run)
-        if row["net"] in nets
-    )
+    return sum(row[name] > above for row in r.compare_fresh(run) if row["net"] in nets)
 
 
 def measure_gain_of_noise(run):
@@ -130,10 +122,10 @@ def measure_gain_of_noise(run):
 predict(
     "L1",
     lambda run: (
-        sum(row["lead"] > 0 for row in r.compare_on_lenets(run)),
+        sum(row["lead"] > 0 for row in r.compare_lenets(run)),
         min(
             Number(row["lead"], row["low"], row["high"])
-            for row in r.compare_on_lenets(run)
+            for row in r.compare_lenets(run)
         ),
     ),
 )
@@ -142,18 +134,13 @@ predict("L3", lambda run: find_least(r.compare_informed(run)))
 predict("L4", count_leads("lead"))
 predict("L5", count_leads("lead told"))
 predict(
-    "L6",
-    lambda run: min(
-        row["learned"] - row["whole"] for row in r.compare_on_deep_networks(run)
-    ),
+    "L6", lambda run: min(row["learned"] - row["whole"] for row in r.compare_deep(run))
 )
 predict("L7", lambda run: average_gain(run, "resnet18"))
 predict("L8", lambda run: -average_gain(run, "vgg11_bn"))
 predict("A2", lambda run: count_fresh_cells(run, "over low", 0, "lenet"))
-predict("T1", lambda run: min(row["low"] for row in r.compare_with_splitting(run)))
-predict(
-    "T2", lambda run: sum(row["lead"] >= 0.05 for row in r.compare_with_splitting(run))
-)
+predict("T1", lambda run: min(row["low"] for row in r.compare_combined(run)))
+predict("T2", lambda run: sum(row["lead"] >= 0.05 for row in r.compare_combined(run)))
 predict("T3", lambda run: count_fresh_cells(run, "lead low", 0, "lenet"))
 predict(
     "T4", lambda run: count_fresh_cells(run, "lead low", -0.02, "vgg11_bn", "resnet18")
@@ -165,27 +152,24 @@ predict("T5", lambda run: count_fresh_cells(run, "lead low", 0, "vgg11_bn", "res
 SOFT = ["state", "labelling", "batch_size"]
 
 
-def measure_largest_loss(run, state, labelling):
+def measure_loss(run, state, labelling):
     """Return the largest loss of the best uninformed attack by a labelling, over the batch sizes."""
-    best = r.score_best_attack(r.load_labellings(run), SOFT, r.READERS)[state]
+    best = r.score_best(r.load_labellings(run), SOFT, r.READERS)[state]
     return (best["one-hot"] - best[labelling]).max()
 
 
 def measure_largest_lead(run):
     """Return the best attack's largest lead over the prior guess on smoothed labels of trained networks."""
     table = rows(run, e.CLIENT_STEPS, state="trained", labelling=SMOOTHED)
-    return max(list_leads_over_baseline(table, SOFT, r.READERS))
+    return max(list_leads(table, SOFT, r.READERS))
 
 
-def list_leads_over_baseline(table, by, only=None):
+def list_leads(table, by, only=None):
     """List the best attack's leads over the prior guess, one per cell."""
-    return [
-        r.measure_lead_over_baseline(row)
-        for _, row in r.find_best_attacks(table, by, only).iterrows()
-    ]
+    return [r.measure_lead(row) for _, row in r.find_best(table, by, only).iterrows()]
 
 
-def score_informed_of_smoothing(run):
+def score_informed(run):
     """Return the least iAcc of attacks that are informed of the smoothing, on trained networks."""
     where = {"state": "trained", "labelling": SMOOTHED, "attack": list(e.TOLD)}
     table = rows(run, e.CLIENT_STEPS, **where)
@@ -194,13 +178,11 @@ def score_informed_of_smoothing(run):
 
 predict(
     "S1",
-    lambda run: max(
-        measure_largest_loss(run, "untrained", how) for how in (SMOOTHED, MIXED)
-    ),
+    lambda run: max(measure_loss(run, "untrained", how) for how in (SMOOTHED, MIXED)),
 )
 predict("S2", measure_largest_lead)
-predict("S3", lambda run: measure_largest_loss(run, "trained", MIXED))
-predict("S4", score_informed_of_smoothing)
+predict("S3", lambda run: measure_loss(run, "trained", MIXED))
+predict("S4", score_informed)
 
 
 # --- texts and rows of tables ---
@@ -208,13 +190,13 @@ def score_kinds_untrained(run):
     """Return the least iAcc of the best attack on texts and tables, over the cells of untrained networks."""
     table = rows(run, e.INPUTS, state="untrained")
     return Number.least(
-        r.find_best_attacks(table, r.DATA_CELL, [*r.READERS, "learned"]), "iacc"
+        r.find_best(table, r.DATA_CELL, [*r.READERS, "learned"]), "iacc"
     )
 
 
 def compare_texts_and_images(run):
     """Return the best attack's iAcc on texts minus that on images, trained."""
-    best = r.score_kinds_of_data(run)["trained"]
+    best = r.score_kinds(run)["trained"]
     return best["CLDR names"] - best["MNIST"]
 
 
@@ -230,15 +212,13 @@ def measure_least_lead_on_tables(run):
     """Return the least lead of the best attack over the prior guess on tables."""
     tables = {"data": ["wine", "breast cancer"], "state": "trained"}
     cell = {"batch_size": 32, "scheme": "FedSGD"}
-    return min(
-        list_leads_over_baseline(rows(run, e.INPUTS, **tables, **cell), ["data"])
-    )
+    return min(list_leads(rows(run, e.INPUTS, **tables, **cell), ["data"]))
 
 
 def count_rejecting(run):
     """Count the attacks that reject every update of texts, and of tables."""
     sets = ("CLDR names",), ("wine", "breast cancer")
-    return tuple(len(r.list_rejecting_attacks(run, *data)) for data in sets)
+    return tuple(len(r.list_rejecting(run, *data)) for data in sets)
 
 
 def measure_bytes(run):
@@ -249,9 +229,7 @@ def measure_bytes(run):
 
 def measure_cost_of_steps_by_kind(run):
     """Return the loss in the best attack's iAcc by five FedAvg steps in place of one on texts and tables."""
-    best = r.score_best_attack(
-        rows(run, e.INPUTS, batch_size=32), r.DATA_CELL, r.READERS
-    )
+    best = r.score_best(rows(run, e.INPUTS, batch_size=32), r.DATA_CELL, r.READERS)
     cost = best.xs("FedSGD", level="scheme") - best.xs("FedAvg", level="scheme")
     return cost.mean()
 
@@ -276,7 +254,7 @@ predict("K8", measure_least_leads_by_kind)
 def measure_cost_of_mode(run, state, net):
     """Return the loss in the best attack's iAcc by the client's training mode, with the better of the attacker's modes."""
     table = rows(run, e.CLIENT_STEPS, state=state, net=net)
-    best = r.score_best_attack(table, ["client", "attacker"], r.READERS)
+    best = r.score_best(table, ["client", "attacker"], r.READERS)
     return best["evaluation"].max() - best["training"].max()
 
 
@@ -364,10 +342,10 @@ predict("P8", lambda run: run.best_rows(e.SPLIT_PROOFS)["wrong"].max())
 
 # --- differential privacy ---
 def find_best_under(run, mechanism, epsilon):
-    """Return the best attack on an untrained network under a mechanism: a row of `ranking.find_best_attacks`."""
+    """Return the best attack on an untrained network under a mechanism: a row of `ranking.find_best`."""
     cell = {"mechanism": mechanism, "epsilon": epsilon, "state": "untrained"}
     table, by = rows(run, e.PRIVATE, **cell), list(cell)
-    return r.find_best_attacks(table, by, private.ATTACKS).iloc[0]
+    return r.find_best(table, by, private.ATTACKS).iloc[0]
 
 
 def select_canaries(run, mechanisms, epsilons, states=("untrained", "trained")):
@@ -397,10 +375,7 @@ def measure_wrong_claims(run):
 
 
 predict("D1", lambda run: Number.of(find_best_under(run, private.SAMPLE, 4), "iacc"))
-predict(
-    "D2",
-    lambda run: r.measure_lead_over_baseline(find_best_under(run, private.CLIENT, 4)),
-)
+predict("D2", lambda run: r.measure_lead(find_best_under(run, private.CLIENT, 4)))
 predict(
     "D3",
     lambda run: select_canaries(run, private.RIGHT, private.EPSILONS)["above"].mean(),
@@ -423,7 +398,7 @@ def measure_peeling(data, size):
     return lambda run: run.cell(e.EXCLUSIVE, "peeled", **cell)
 
 
-def measure_lead(state, first, other):
+def measure_later_lead(state, first, other):
     """Measure the lead in iAcc of one attack over another, each after a number of rounds, paired by federation."""
 
     def measure(run):
@@ -442,7 +417,7 @@ for place, size in enumerate((64, 128, 256)):
     predict(f"R{6 + place}", measure_peeling("MNIST", size))
 for place, size in enumerate((64, 128, 256)):
     predict(f"R{9 + place}", measure_peeling("CIFAR-10", size))
-predict("R12", measure_lead("untrained", ("RLU, whole head", 5), (LDIA, 5)))
-predict("R13", measure_lead("trained", ("learned", 5), (LDIA, 5)))
-predict("R14", measure_lead("trained", (LDIA, 5), (LDIA, 1)))
-predict("R15", measure_lead("trained", ("learned", 5), ("learned", 1)))
+predict("R12", measure_later_lead("untrained", ("RLU, whole head", 5), (LDIA, 5)))
+predict("R13", measure_later_lead("trained", ("learned", 5), (LDIA, 5)))
+predict("R14", measure_later_lead("trained", (LDIA, 5), (LDIA, 1)))
+predict("R15", measure_later_lead("trained", ("learned", 5), ("learned", 1)))

@@ -91,11 +91,8 @@ NETWORKS = contested(
     + grid(**_DEEP, state="trained", attack=KNOWS),
     trials=(2, 20),
     recorded_as={
-        "models": {},
-        "vgg": {},
-        "resnet": {},
-        "vgg_trained": {},
-        "resnet_trained": {},
+        name: {}
+        for name in ("models", "vgg", "resnet", "vgg_trained", "resnet_trained")
     },
 )
 KINDS = {"CLDR names": "textcnn", "wine": "fcn3-256", "breast cancer": "fcn3-256"}

@@ -6,8 +6,8 @@ from matplotlib.figure import Figure
 from fedleak.models import title
 from notebooks.arena import experiments as e
 from notebooks.arena.experiments_updates import FLOORS, KNOWS, STATES, TOLD
-from notebooks.arena.ranking import WITHOUT_AUX, average_waiting, find_best_attacks
-from notebooks.arena.ranking import keep_complete, load_balance, load_kinds_of_data
+from notebooks.arena.ranking import WITHOUT_AUX, average_waiting, find_best
+from notebooks.arena.ranking import keep_complete, load_balance, load_kinds
 from notebooks.arena.ranking import load_labellings, load_networks, load_rows
 from notebooks.arena.ranking import load_rungs, score_baseline
 
@@ -39,7 +39,7 @@ def draw_board(ax, table, rows, columns, title, prior, only=None):
     `rows` and `columns` name the table's columns that make a cell, `prior` the one of them at whose edge the prior guess
     stands, `only` the attacks to choose from.
     """
-    cells = find_best_attacks(table, [rows, columns], only)
+    cells = find_best(table, [rows, columns], only)
     names = {c: list(dict.fromkeys(cells[c])) for c in (rows, columns)}
     values = cells.pivot(index=rows, columns=columns, values="iacc")
     values = values.loc[names[rows], names[columns]]
@@ -132,7 +132,7 @@ def draw_softened(run):
 def draw_inputs(run):
     """Draw the iAcc of every attack on images, texts and tables, untrained and trained; a gap: some updates were rejected."""
     by = ["data", "state"]
-    table = load_kinds_of_data(run).query("batch_size == 32 and scheme == 'FedSGD'")
+    table = load_kinds(run).query("batch_size == 32 and scheme == 'FedSGD'")
     mean = keep_complete(table, by).groupby(["attack", *by])["iacc"].mean().unstack()
     order = mean["untrained"].unstack().mean(axis=1).sort_values().index
     panels = {"MNIST": "images: MNIST", "CLDR names": "texts: names"}
@@ -229,7 +229,7 @@ RUNG_NAMES = [*e.RUNGS, "only the sum, passive", "only the sum, malicious"]
 def draw_ladder(run):
     """Draw the ladder of knowledge: every attack that an adversary can run, grey, and the best one by name."""
     rows = load_rungs(run)
-    top = find_best_attacks(rows, ["state", "rung"])
+    top = find_best(rows, ["state", "rung"])
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for ax, state in zip(axes, STATES, strict=True):

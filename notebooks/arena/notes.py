@@ -16,13 +16,12 @@ from notebooks.arena.claims import MIXED, SMOOTHED
 from notebooks.arena.experiments_updates import FLOORS, KNOWS
 from notebooks.arena.figures import add_labels
 from notebooks.arena.ranking import DATA_CELL, NETWORK_CELL, READERS, WHOLE_HEAD
-from notebooks.arena.ranking import average_by_network, average_waiting
-from notebooks.arena.ranking import compare_informed, compare_noise
-from notebooks.arena.ranking import compare_on_deep_networks, compare_on_fresh_networks
-from notebooks.arena.ranking import compare_on_lenets, find_best_attacks, keep_complete
-from notebooks.arena.ranking import load_balance, load_kinds_of_data, load_labellings
+from notebooks.arena.ranking import average_by_network, average_waiting, compare_deep
+from notebooks.arena.ranking import compare_fresh, compare_informed, compare_lenets
+from notebooks.arena.ranking import compare_noise, find_best, keep_complete
+from notebooks.arena.ranking import load_balance, load_kinds, load_labellings
 from notebooks.arena.ranking import load_lenets, load_networks, load_rows
-from notebooks.arena.ranking import score_baseline, score_best_attack, score_waiting
+from notebooks.arena.ranking import score_baseline, score_best, score_waiting
 from notebooks.arena.ranking import select_trainings, split_cells, tabulate_means
 
 
@@ -45,7 +44,7 @@ def board(run):
     rows = load_networks(run)
     wide = tabulate_means(add_labels(rows), "row", "column")
     best, prior = (
-        score_best_attack(rows, NETWORK_CELL, [*READERS, KNOWS]),
+        score_best(rows, NETWORK_CELL, [*READERS, KNOWS]),
         score_baseline(rows, NETWORK_CELL),
     )
     lead = (best - prior).unstack("state")
@@ -105,7 +104,7 @@ def board(run):
 
 def deep_learned(run):
     """The learned attacker on trained networks"""
-    cells = pd.DataFrame(compare_on_deep_networks(run))
+    cells = pd.DataFrame(compare_deep(run))
     gain = (cells["told"] - cells["learned"]).groupby(cells["net"]).mean()
     table = (
         {
@@ -118,16 +117,16 @@ def deep_learned(run):
             "lead, uninformed": f"{Number.of(row, 'lead'):+.2f ci}",
             "lead, told": f"{Number.of(row, 'lead told'):+.2f ci}",
         }
-        for row in compare_on_deep_networks(run)
+        for row in compare_deep(run)
     )
     missed = ", ".join(
         f"{row['which']} at {row['batch_size']} on {models.title(row['net'])}"
-        for row in compare_on_deep_networks(run)
+        for row in compare_deep(run)
         if row["lead"] < 0.05
     )
     lenet = "; ".join(
         f"B = {row['batch_size']}: {Number(row['lead'], row['low'], row['high']):+.2f ci} over {row['other']}"
-        for row in compare_on_lenets(run)
+        for row in compare_lenets(run)
     )
     return parts(
         f"""
@@ -187,7 +186,7 @@ def fresh(run):
             "rival over the guess": f"{Number.of(row, 'over'):+.3f ci}",
             "networks": row["n"],
         }
-        for row in compare_on_fresh_networks(run)
+        for row in compare_fresh(run)
     )
     recorded = run.recorded_rows(e.ANEW) is not None
     return parts(
@@ -264,7 +263,7 @@ def ten(run):
     """The learned attacker's leads on ten networks of each kind, as a table and in a sentence, from recorded rows."""
     if run.recorded_rows(e.ANEW) is None and run.profile != "paper":
         return "**Not recorded**: one network of this run decides nothing."
-    rows = pd.DataFrame(compare_on_fresh_networks(run))
+    rows = pd.DataFrame(compare_fresh(run))
     ends = zip(rows["lead"], rows["lead low"], rows["lead high"], strict=True)
     rows["shown"] = [f"{Number(*ends_of_row):+.2f ci}" for ends_of_row in ends]
     rows["network"] = rows["net"].map(models.title)
@@ -287,7 +286,7 @@ def conditions(run):
     """Lead over the prior guess, by composition"""
     by = ["state", "composition"]
     rows = load_rows(run, e.COMPOSED)
-    over = find_best_attacks(rows, by, READERS).set_index(by)
+    over = find_best(rows, by, READERS).set_index(by)
     over = over.assign(prior=score_baseline(rows, by)).reset_index()
     even = (
         rows.query("state == 'trained' and composition == 'balanced'")
@@ -323,7 +322,7 @@ def soft(run):
     rows = load_labellings(run)
     by = ["labelling", "state", "batch_size"]
     untold = rows[~rows["attack"].str.endswith(", told")]
-    cells = find_best_attacks(untold, by, READERS).set_index(by)
+    cells = find_best(untold, by, READERS).set_index(by)
     cells = cells.assign(prior=score_baseline(rows, by)).reset_index()
     table = (
         {
@@ -403,9 +402,9 @@ def inputs(run):
         f"{row['count']:.0f} of {row['size']:.0f} of {data}"
         for data, row in eight.iterrows()
     )
-    by_data = load_kinds_of_data(run)
+    by_data = load_kinds(run)
     names = ["MNIST", *e.KINDS]
-    cells = find_best_attacks(by_data, DATA_CELL, [*READERS, "learned"])
+    cells = find_best(by_data, DATA_CELL, [*READERS, "learned"])
     cells["prior"] = [
         *score_baseline(by_data, DATA_CELL).reindex(cells.set_index(DATA_CELL).index)
     ]
@@ -474,9 +473,7 @@ def modes(run):
             "best attack": row["attack"],
             "its iAcc": f"{Number.of(row, 'iacc'):.2f ci}",
         }
-        for row in find_best_attacks(ranking.load_modes(run), by, READERS).to_dict(
-            "records"
-        )
+        for row in find_best(ranking.load_modes(run), by, READERS).to_dict("records")
     )
     return parts(
         """

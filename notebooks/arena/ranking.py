@@ -111,7 +111,7 @@ def list_rivals(wide, *ours):
     return [name for name in wide if name not in (*ours, *FLOORS)]
 
 
-def find_best_attacks(table, by, only=None):
+def find_best(table, by, only=None):
     """Find the best attack of every cell (`cells.best_of`): its iAcc with interval, its lead over the next, and whether that is clear.
 
     `by` names the columns that make a cell, `only` the attacks to choose from (default: all). Of equal attacks the one is
@@ -132,8 +132,8 @@ def find_best_attacks(table, by, only=None):
     return pd.DataFrame(rows)
 
 
-def measure_lead_over_baseline(row, name="prior guess"):
-    """Return the lead of a cell's best attack, a row of `find_best_attacks`, over a baseline on the same updates."""
+def measure_lead(row, name="prior guess"):
+    """Return the lead of a cell's best attack, a row of `find_best`, over a baseline on the same updates."""
     cell = row["cell"]
     floor = cell[cell["attack"] == name].set_index("trial")["iacc"].sort_index()
     return cells.mean_of(
@@ -141,9 +141,9 @@ def measure_lead_over_baseline(row, name="prior guess"):
     )
 
 
-def score_best_attack(table, by, only=None):
-    """Return the iAcc of the best attack of every cell, with the columns `by` as index; `only` as in `find_best_attacks`."""
-    return find_best_attacks(table, by, only).set_index(by)["iacc"]
+def score_best(table, by, only=None):
+    """Return the iAcc of the best attack of every cell, with the columns `by` as index; `only` as in `find_best`."""
+    return find_best(table, by, only).set_index(by)["iacc"]
 
 
 def score_baseline(table, by, name="prior guess"):
@@ -176,7 +176,7 @@ def select_trainings(rows):
     return rows[~rows["rounds"].isin(e.NOISE_ROUNDS)]
 
 
-def compare_on_lenets(run):
+def compare_lenets(run):
     """Yield, per batch size, the learned attacker's lead over the best other attack on trained LeNets, with its interval."""
     table = load_lenets(run).query("state == 'trained'")
     for size, wide, cell in split_cells(table, ["batch_size"]):
@@ -186,7 +186,7 @@ def compare_on_lenets(run):
         yield row | {"low": lead.low, "high": lead.high}
 
 
-def compare_on_deep_networks(run):
+def compare_deep(run):
     """Yield, per trained deep network and batch size, iAcc of our attackers and of the best published attack, with our leads."""
     table = load_rows(run, e.NETWORKS).query("net != 'lenet' and state == 'trained'")
     for (net, size), wide, cell in split_cells(table, ["net", "batch_size"]):
@@ -203,7 +203,7 @@ def compare_on_deep_networks(run):
         yield row
 
 
-def compare_with_splitting(run):
+def compare_combined(run):
     """Yield, per trained network and batch size, the lead of a combined attacker over the best other attack.
 
     It is *after SPEAR* where that splits a batch, and the learned attacker elsewhere.
@@ -224,7 +224,7 @@ def compare_with_splitting(run):
         yield row | {"low": lead.low, "high": lead.high}
 
 
-def compare_on_fresh_networks(run):
+def compare_fresh(run):
     """Yield, per network and batch size, the leads on ten fresh networks: learned attacker over rival, rival over prior guess."""
     by = ["net", "batch_size"]
     rows = run.best_rows(e.ANEW)
@@ -264,7 +264,7 @@ def compare_informed(run):
         yield row | as_columns("gain", gain) | as_columns("lead", lead)
 
 
-def load_kinds_of_data(run):
+def load_kinds(run):
     """Return the rows of texts and tables, with those of images (LeNet on MNIST) under the same conditions."""
     images = load_lenets(run).query("batch_size == [8, 32]")
     steps = load_rows(run, e.BY_SCHEME).query("scheme == 'FedAvg'")
@@ -273,16 +273,16 @@ def load_kinds_of_data(run):
     return pd.concat(tables, ignore_index=True)
 
 
-def score_kinds_of_data(run, floor=None):
+def score_kinds(run, floor=None):
     """Return the iAcc of the best attack, or of the baseline `floor`, by state and data: batches of 32, one step."""
-    table = load_kinds_of_data(run).query("batch_size == 32 and scheme == 'FedSGD'")
-    score = score_best_attack if floor is None else partial(score_baseline, name=floor)
+    table = load_kinds(run).query("batch_size == 32 and scheme == 'FedSGD'")
+    score = score_best if floor is None else partial(score_baseline, name=floor)
     return score(table, ["state", "data"])
 
 
-def list_rejecting_attacks(run, *data):
+def list_rejecting(run, *data):
     """List the attacks that answer every update of an untrained LeNet and none of these data's."""
-    rows = load_kinds_of_data(run).query("batch_size == 32 and scheme == 'FedSGD'")
+    rows = load_kinds(run).query("batch_size == 32 and scheme == 'FedSGD'")
     given = rows[rows["state"] == "untrained"].groupby(["attack", "data"])["iacc"]
     share = given.count().unstack() / given.size().unstack()
     return share.index[(share["MNIST"] == 1) & (share[[*data]] == 0).all(axis=1)]
@@ -308,13 +308,13 @@ def balance_defences(attack, sums, learnt):
     `attack` are rows of single updates under defences, `sums` those of secure aggregation, `learnt` test accuracies.
     """
     reading = {*attack["attack"], *sums["attack"]} - {*FLOORS}
-    won = [find_best_attacks(attack, ["state", *DEFENCE_CELL], reading).assign(who="")]
+    won = [find_best(attack, ["state", *DEFENCE_CELL], reading).assign(who="")]
     for who, only in (
         ("passive", reading - MALICIOUS_ATTACKS),
         ("malicious", MALICIOUS_ATTACKS),
     ):
         fields = {"defence": "secure aggregation", "strength": 0.0, "who": who}
-        won.append(find_best_attacks(sums, ["state"], only).assign(**fields))
+        won.append(find_best(sums, ["state"], only).assign(**fields))
     bare = learnt[learnt["defence"] == "none"]
     same = [
         bare.assign(defence=name) for name in (*FREE_DEFENCES, "secure aggregation")
@@ -373,7 +373,7 @@ def average_waiting(run):
 
 def score_waiting(run):
     """Return the best attack's iAcc by state and rounds of a server that waits, on runs that it was not picked on."""
-    return score_best_attack(
+    return score_best(
         load_rows(run, e.WAITING),
         ["state", "rounds"],
         [name for name in e.PATIENT if name in READERS],
@@ -414,7 +414,7 @@ def score_new_attacks(run, experiment, new):
     previous = set(rows["attack"]) - new
     cell = [c for c in experiment.axes if c not in ("attack", "trials")]
     full = keep_complete(rows, cell)
-    others = find_best_attacks(full, cell, previous)[[*cell, "iacc"]].rename(
+    others = find_best(full, cell, previous)[[*cell, "iacc"]].rename(
         columns={"iacc": "best"}
     )
     prior = score_baseline(full, cell).rename("prior").reset_index()

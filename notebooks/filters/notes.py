@@ -6,7 +6,7 @@ from fedleak_book.experiments import records
 from fedleak_book.experiments.results import Recorded
 from notebooks.arena.experiments import FEDERATIONS, FILTERS
 from notebooks.arena.experiments_updates import FLOORS
-from notebooks.arena.ranking import DEFENCE_CELL, find_best_attacks, find_networks
+from notebooks.arena.ranking import DEFENCE_CELL, find_best, find_networks
 from notebooks.arena.ranking import select_trainings
 from notebooks.filters.experiments import STRENGTHS
 from notebooks.show import table
@@ -23,7 +23,7 @@ def with_interval(mean: float, low: float, high: float) -> str:
 def best(read: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Return the best attack of every cell, by the arena's rule, without the baselines."""
     attacks = set(read["attack"]) - {*FLOORS}
-    return find_best_attacks(read.assign(network=find_networks(read)), by, attacks)
+    return find_best(read.assign(network=find_networks(read)), by, attacks)
 
 
 def baseline_accuracy(rows: pd.DataFrame) -> float:
