@@ -89,17 +89,17 @@ def test_the_arena_runs_from_beginning_to_end_with_the_attack(tmp_path):
     shutil.copy(CHECKOUT / "_toc.yml", tmp_path)
     shutil.copy(EXAMPLES / "attack.py", tmp_path / "fedleak" / "attacks" / "labels" / "smallest_row.py")
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "FEDLEAK_CACHE": str(paths.units())}
-    subprocess.run([sys.executable, "-m", "fedleak", "run", "arena"], cwd=tmp_path, env=env, check=True)
-    ran = nbformat.read(tmp_path / "_build" / "executed" / "notebooks" / "arena.ipynb", as_version=4)
+    subprocess.run([sys.executable, "-m", "fedleak", "run", "arena-further"], cwd=tmp_path, env=env, check=True)
+    ran = nbformat.read(tmp_path / "_build" / "executed" / "notebooks" / "arena-further.ipynb", as_version=4)
     outputs = {cell.id: cell.outputs for cell in ran.cells if cell.cell_type == "code"}
     assert "Newcomers: 1 attacks" in "".join(output.get("text", "") for output in outputs["newcomers"])
     (page,) = [output["data"]["text/html"] for output in outputs["newcomers"] if "text/html" in output.get("data", {})]
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in page.split("<tr>")]
     entries = {(row[0], row[1]): row[3] for row in rows if row and row[2] == "smallest row"}
-    assert entries["models", "untrained"] == "2 of 2"
+    assert entries["networks", "untrained"] == "4 of 4"
     assert entries["defences", "trained"] == "5 of 6"  # all but where the last layer is encrypted
     named = {name for name, out in outputs.items() if "smallest row" in str(out)}
-    assert named == {"newcomers", "one-shown"}  # a newcomer of this run stands in no recorded table
+    assert named == {"newcomers"}  # a newcomer of this run stands in no recorded table
 
 
 def test_experiment_claim_and_paper_are_in_the_scoreboard(newcomers, checkout):

@@ -30,7 +30,7 @@ def named():
             values = {"LLG+": 0.0 if trial % 2 else steady / 2, "GDBR": steady, "prior guess": 0.1, "random guess": 0.5}
             for attack, iacc in values.items():
                 rows.append({"mechanism": mechanism, **PLACES, "trial": trial, "attack": attack, "iacc": iacc})
-    return private.named_by(pd.DataFrame(rows).assign(data="MNIST"), 32)
+    return private.named_by(pd.DataFrame(rows).assign(data="MNIST", batch_size=32))
 
 
 @pytest.fixture

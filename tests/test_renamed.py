@@ -6,8 +6,9 @@ import typer
 
 from fedleak import cli, metrics
 from fedleak.attacks.contest import EXPECTED_FAILURES, FORESEEN, contest
-from fedleak.attacks.labels import learned, simulated
+from fedleak.attacks.labels import learned
 from fedleak.attacks.labels.counts import round_to_total, whole_counts
+from fedleak.attacks.labels.learned import simulated
 from fedleak.attacks.registry import WHITE_BOX, Attack, Need, get
 from fedleak.attacks.result import Result
 from fedleak.data.partitions import local_batches

@@ -131,7 +131,7 @@ def reference(folder: str) -> str:
     package = import_module(f"fedleak.attacks.{folder}")
     register, shared = {attack.function.__module__ for attack in registry.all_attacks()}, []
     parts = [f"## {folder.capitalize()}\n"]
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         name = module.name.removeprefix("fedleak.attacks.")
         part = f"### `{name}`\n\n```{{eval-rst}}\n.. automodule:: {module.name}\n```\n"
         (parts if module.name in register else shared).append(part)

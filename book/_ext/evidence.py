@@ -26,7 +26,8 @@ def page(chapter: str, rows: Sequence[Row]) -> str:
     The rows are the chapter's of `generated.comparisons`.
     """
     experiments, results = running.declared(chapter), Results(chapter, device="cpu")
-    facts = {name: record for name in experiments if (record := records.recorded(chapter, name)) is not None}
+    recorded = {name: records.records_of(chapter, experiment) for name, experiment in experiments.items()}
+    facts = {name: record for of_experiment in recorded.values() for name, record in of_experiment.items()}
     parts, notes = list[str](), _notes(chapter)
     anchors = list(dict.fromkeys(row["anchor"] for row in rows))
     if rows:
@@ -40,7 +41,7 @@ def page(chapter: str, rows: Sequence[Row]) -> str:
         parts += ["## Notes\n", *_noted(results, rest)]
     parts += ["## Where the recorded runs come from\n", markdown(_provenance(facts)), "## The experiments\n"]
     for name, experiment in experiments.items():
-        parts += _experiment(chapter, experiment, facts.get(name))
+        parts += _experiment(chapter, experiment, recorded[name])
     return "\n".join(parts)
 
 
@@ -103,15 +104,17 @@ def _provenance(facts: Mapping[str, tuple[pd.DataFrame, Row]]) -> Iterator[dict[
         yield {"record": f"`{name}`", **{k: _plain(v) for k, v in listed.items()}}
 
 
-def _experiment(chapter: str, experiment: Experiment, record: tuple[pd.DataFrame, Row] | None) -> Iterator[str]:
+def _experiment(
+    chapter: str, experiment: Experiment, recorded: Mapping[str, tuple[pd.DataFrame, Row]]
+) -> Iterator[str]:
     yield f"(record-{chapter}-{experiment.name.replace('_', '-')})=\n### `{experiment.name}`\n"
     yield f"{_plain(inspect.getdoc(experiment.trial) or '')} Again: `fedleak record {chapter} {experiment.name}`.\n"
-    if record is not None:
-        cells = records.settled(*record)
+    for name, (rows, facts) in recorded.items():
+        cells = records.settled(rows, facts)
         cells = cells[[c for c in cells if cells[c].astype(str).str.len().max() <= LONGEST]]
-        sets = ", ".join(f"{d['name']} ({d['images']:,} images, {_plain(d['source'])})" for d in record[1]["datasets"])
+        sets = ", ".join(f"{d['name']} ({d['images']:,} images, {_plain(d['source'])})" for d in facts["datasets"])
         data = f"; data: {sets}." * bool(sets)
-        yield f"{len(record[0]):,} rows, `data/results/{chapter}/{experiment.name}.csv`{data}"
+        yield f"{len(rows):,} rows, `data/results/{chapter}/{name}.csv`{data}"
         yield f"\n:::{{dropdown}} The {len(cells):,} cells: means, 95 % intervals, n\n```{{raw}} html"
         yield cells.to_html(index=False, border=0, classes="dataframe", float_format="%.4g", na_rep="–")
         yield "```\n:::\n"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedleak import models
 from fedleak.attacks.contest import view
-from fedleak.attacks.labels.simulated import MakeDefence
+from fedleak.attacks.labels.learned.simulated import MakeDefence
 from fedleak.attacks.registry import Adversary, Attack, get
 from fedleak.audit.classifier import check, copy_model, refuse_other_outputs
 from fedleak.audit.samples import Samples, divide, samples

@@ -6,7 +6,7 @@ See `fedleak.federated.recording` for the folder.
 import copy
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
-from fedleak.attacks.contest import Attempt, attempt, contest, view
+from fedleak.attacks.contest import Attempt, attempt, view
 from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, Attack, adversary_of, get
-from fedleak.attacks.result import Prepared
 from fedleak.audit.case import Case, about, fresh, prepare
-from fedleak.audit.findings import AS_IT_IS, ASSUMPTIONS, PrivacyResult, WordsResult, noted, outcome
+from fedleak.audit.findings import ASSUMPTIONS, PrivacyResult, noted
+from fedleak.audit.loop import PRIOR, Loop, Observation, sort_out, taking_part
 from fedleak.audit.report import Report
-from fedleak.audit.run import PRIOR, count_words, remedies, sort_out, taking_part, weakest
 from fedleak.audit.setup import Setup
 from fedleak.errors import likely
 from fedleak.federated import Update
@@ -78,10 +76,6 @@ class _Server(NamedTuple):
         unmoved = weight in update.tensors and not update.tensors[weight].any()
         return update.replace({k: t for k, t in update.tensors.items() if k in names and not (unmoved and k == weight)})
 
-    def put(self, update: Update, defence: Defence, number: int = 0) -> Update:
-        """Return an update with a defence on top."""
-        return protect(update, fresh(defence, self.seed + number))
-
     def knowledge(self, contribution: "Contribution", model: nn.Module, number: int) -> dict[str, Any]:
         """Return what attacks may take, by `fedleak.attacks.registry.INPUTS`."""
         knowledge: dict[str, Any] = {
@@ -95,21 +89,24 @@ class _Server(NamedTuple):
                 knowledge |= {"aux": case.aux, "prior": case.aux.class_counts.double() / len(case.aux)}
         return knowledge
 
-    def attempts(
-        self, contribution: "Contribution", update: Update, model: nn.Module, number: int, prepared: dict[str, Prepared]
-    ) -> Iterator[Attempt]:
-        """Run every attack that applies to one update; `prepared` caches the attacks prepared for the model."""
-        attacks = taking_part(model, self.case, update.samples)
-        return contest(
+    def observe(self, number: int, entry: "Contribution", model: nn.Module) -> Observation:
+        """Return one contribution as the server sees it."""
+        knowledge, update = self.knowledge(entry, model, number), self.update(entry, model)
+        candidates = taking_part(model, self.case, update.samples)
+
+        def put(remedy: Defence | None) -> Update:
+            return update if remedy is None else protect(update, fresh(remedy, self.seed + number))
+
+        def arguments(update: Update, _: Defence | None) -> dict[str, Any]:
             # Attacks that take the scheme read the change of the weights with it, and the others as plain SGD's.
-            Update(update.tensors, update.kind, update.samples, update.steps, contribution.lr),
-            model,
-            view(self.adversary, update, model),
-            self.knowledge(contribution, model, number),
-            attacks=[attack for attack in attacks if not attack.blind and not _excluded(attack)],
-            plain=update,
-            clock=time.perf_counter,
-            prepared=prepared,
+            change = Update(update.tensors, update.kind, update.samples, update.steps, entry.lr)
+            return {"update": change, "plain": update}
+
+        attacks = [attack for attack in candidates if not attack.blind and not _excluded(attack)]
+        blind = (attempt(attack, update, model, PRIOR, knowledge) for attack in candidates if attack.blind)
+        guesses = (answer for answer in blind if answer.result)
+        return Observation(
+            number, model, knowledge, attacks, put, arguments, guesses, partial(_row, number, entry, model)
         )
 
 
@@ -162,65 +159,50 @@ def audit_run(
         adversary = adversary_of(setup.adversary or (WHITE_BOX if setup.data is None else WITH_AUXILIARY))
         grounds = "weights as recorded, of the set-up's model"
         server = _Server(prepare(setup), adversary, setup.seed, setup.remedy_trials, "", grounds)
-    rows: list[dict[str, Any]] = []
-    unscored: list[dict[str, Any]] = []
-    words: WordsResult | None = None
-    tried: dict[str, Defence] = {}
-    left_out: list[tuple[str, str]] = []
+    unscored = []
     scored = [number for number, entry in enumerate(run) if entry.counts is not None]
     spread = sorted(range(len(scored)), key=lambda k: int(f"{k:024b}"[::-1], 2))  # over the run, where it is cut too
     remedied = {scored[k] for k in spread[: server.remedy_trials]}
-    model, loaded, prepared = nn.Module(), "", dict[str, Prepared]()
-    for number, entry in enumerate(tqdm(run, desc="audit", unit="update", disable=not progress)):
+    loop = Loop(server.adversary, server.seed, len(run), remedied, repeats=True, progress=progress)
+    model, loaded = nn.Module(), ""
+    for number, entry in enumerate(run):
         if entry.before != loaded:
-            model, loaded, prepared = server.model(entry), entry.before, {}
-        update, knowledge = server.update(entry, model), server.knowledge(entry, model, number)
-        entrants = taking_part(model, server.case, update.samples)
+            model, loaded, loop.prepared = server.model(entry), entry.before, {}
+        observation = server.observe(number, entry, model)
         if number == 0:
-            adversary = view(server.adversary, update, model)
-            facts_of_run = {
-                "name": Path(folder).resolve().name,
-                "dropped": [*missing, *(dropped or ())],
-                **facts(run, server, update, model),
-            }
-            adversaries, untried = sort_out(entrants, adversary, update, model, knowledge, _excluded)
-        blind = [attempt(attack, update, model, PRIOR, knowledge) for attack in entrants if attack.blind]
-        seeing = list(server.attempts(entry, update, model, number, prepared))
-        rows += _noted(AS_IT_IS, number, entry, [*(answer for answer in blind if answer.result), *seeing], model)
-        counts = {answer.attack.name: answer.counts for answer in seeing if answer.counts is not None}
-        for name in counts:  # also what could not read the first
-            adversaries[name] = adversaries.get(name) or weakest(get(name), server.adversary, update, model, knowledge)
+            update = observation.update(None)
+            about_run = {"dropped": [*missing, *(dropped or ())], **facts(run, server, update, model)}
+            about_run["name"] = Path(folder).resolve().name
+            attacks, adversary = taking_part(model, server.case, update.samples), view(server.adversary, update, model)
+            loop.adversaries, loop.untried = sort_out(
+                attacks, adversary, update, model, observation.knowledge, _excluded
+            )
+        counts = loop.attack(observation)
         if entry.counts is None:
-            agreed = agreement(counts) if counts else pd.Series({"none applies": 0.0})
-            best = {"attack": agreed.idxmax(), "counts": [], "agreement": agreed.max()}
-            best |= {"counts": counts[best["attack"]].tolist()} if counts else {}
-            unscored.append({"round": entry.round, "node": entry.node, "samples": entry.samples, **best})
-        if server.case is not None:
-            words = count_words(words, update, model)
-        if number in remedied and not tried:
-            tried, left_out = remedies(model, update, server.seed, partial(server.put, update))
-        for name, defence in tried.items() if number in remedied else ():
-            shared = server.put(update, defence, number)
-            rows += _noted(name, number, entry, server.attempts(entry, shared, model, number, prepared), model)
-    table, remarks, never = outcome(rows)
-    untried = [*((name, why) for name, why in untried if name not in adversaries), *never]
-    facts_of_run["took"] = time.perf_counter() - started
-    report = Report(facts_of_run, table, [AS_IT_IS, *tried], left_out, adversaries, untried, remarks)
-    report.unscored, report.words = pd.DataFrame(unscored), words
+            unscored.append(_unscored(entry, counts))
+    about_run["took"] = time.perf_counter() - started
+    report = loop.report(about_run)
+    report.unscored = pd.DataFrame(unscored)
     claims = Counter(entry.privacy for entry in run if entry.privacy is not None)
     report.privacy = [PrivacyResult(privacy, updates=updates) for privacy, updates in claims.items()]
     report.spent = spent(run)
     return report
 
 
-def _noted(
-    scenario: str, number: int, entry: "Contribution", attempts: Iterable[Attempt], model: nn.Module
-) -> list[dict[str, Any]]:
+def _row(number: int, entry: "Contribution", model: nn.Module, scenario: str, attempt: Attempt) -> dict[str, Any]:
     truth = entry.truth(head(model).layer.out_features)
     about = {"round": entry.round, "node": entry.node, "assumed": " ".join(entry.assumed)}
-    rows = [noted(scenario, number, attempt, None if truth is None else truth[None], **about) for attempt in attempts]
+    row = noted(scenario, number, attempt, None if truth is None else truth[None], **about)
     # Noise breaks what attacks assume, and is a defence; without any, they contradict what was recorded.
-    return [{**row, "fits": entry.scheme is not None and not (row["unmet"] and entry.privacy is None)} for row in rows]
+    return {**row, "fits": entry.scheme is not None and not (row["unmet"] and entry.privacy is None)}
+
+
+def _unscored(entry: "Contribution", counts: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return a row on a contribution without labels: the attack that the others agree with most."""
+    agreed = agreement(counts) if counts else pd.Series({"none applies": 0.0})
+    name = str(agreed.idxmax())
+    best = {"attack": name, "counts": counts[name].tolist() if counts else [], "agreement": agreed.max()}
+    return {"round": entry.round, "node": entry.node, "samples": entry.samples, **best}
 
 
 def agreement(by_attack: Mapping[str, Tensor]) -> pd.Series:

@@ -146,8 +146,7 @@ class Report:
 
     def sure(self) -> pd.DataFrame:
         """Return the means of ``held`` and ``width``, a row an attack that gives intervals."""
-        columns = ["held", "width"]
-        return self.rows.reindex(columns=["attack", *columns]).groupby("attack")[columns].mean().dropna()
+        return self.rows.reindex(columns=["attack", "held", "width"]).groupby("attack").mean().dropna()
 
     def proven(self) -> pd.Series:
         """Return how many labels of an update are proven, the mean over its updates as they are, by attack."""
@@ -203,9 +202,8 @@ class Report:
         ``attack`` is "". ``assumed`` names what was taken for true of some of the updates, of
         `fedleak.audit.findings.ASSUMPTIONS`.
         """
-        rows = self._as_it_is.assign(
-            case=_names(self._as_it_is, each), fits=self.rows.get("fits", True), assumed=self.rows.get("assumed", "")
-        )
+        of_runs = {"fits": self.rows.get("fits", True), "assumed": self.rows.get("assumed", "")}
+        rows = self._as_it_is.assign(case=_names(self._as_it_is, each), **of_runs)
         unscored = [] if self.unscored.empty else _names(self.unscored, each)
         cases = []
         for case in dict.fromkeys([*rows["case"], *unscored]):
@@ -223,10 +221,10 @@ class Report:
             best = max(means, key=lambda mean: (mean["iacc"], mean["exact"]), default=none)
             ahead = max(means, key=lambda mean: mean["lead"], default=none)
             about = {**best, "lead": ahead["lead"], "ahead": ahead["attack"], "guess": guesses.mean().max()}
-            decided_trials = {trial for part in deciding for trial in part["trial"][part["fits"]]}
-            assumed = sorted({name for names in of_case["assumed"] for name in names.split()})
-            decided = {"seconds": of_case["seconds"].sum(), "open": of - len(decided_trials), "assumed": assumed}
-            cases.append({"case": case, **about, **decided})
+            about["seconds"] = of_case["seconds"].sum()
+            about["open"] = of - len({trial for part in deciding for trial in part["trial"][part["fits"]]})
+            about["assumed"] = sorted({name for names in of_case["assumed"] for name in names.split()})
+            cases.append({"case": case, **about})
         return pd.DataFrame(cases)
 
     def to_markdown(self, figure: str = "", level: int = 1) -> str:

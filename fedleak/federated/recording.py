@@ -195,26 +195,13 @@ def read(
     """Read a folder, check all of its files, and return the contributions, sorted by round and node.
 
     If both client and server recorded a contribution, the states are the server's and the facts the client's. If the
-    server recorded only the sum under secure aggregation, the clients' records give its labels and are no updates.
+    server recorded only the sum under secure aggregation, the clients' records give its labels and are no updates. With
+    `gaps`, rounds and contributions may be missing, as for a client that was not always chosen; `missing`, if given,
+    receives their descriptions. `dropped`, if given, receives contributions with NaN or infinity, which are omitted.
 
-    Parameters
-    ----------
-    folder
-        The run's folder.
-    gaps
-        Whether rounds or contributions may be missing, as in the folder of a client that was not always chosen.
-    dropped
-        If given, contributions with NaN or infinity are omitted and described here instead of raising.
-    missing
-        If given, missing rounds and contributions are described here.
-
-    Raises
-    ------
-    FileNotFoundError
-        The folder does not exist.
-    ValueError
-        The folder has no round or lacks one; a file is truncated or changed; a state has other keys or shapes than the
-        others, or contains NaN or infinity. The message names the file.
+    Raises `FileNotFoundError` if the folder does not exist; `ValueError`, which names the file, if it has no round or
+    lacks one, or if a file is truncated or changed, or a state has other keys or shapes than the others, NaN or
+    infinity.
     """
     folder = Path(folder)
     if not folder.is_dir():

@@ -65,7 +65,8 @@ def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str],
     draw.shuffle(queue)
     for name in queue:
         generator, (chapter, artefact, profile, table, facts) = random.Random(draw.random()), tables[name]
-        experiment = running.declared(chapter).get(artefact)
+        declared = running.declared(chapter).values()
+        experiment = next((e for e in declared if artefact in (e.name, *e.recorded_as)), None)
         if experiment is None:
             say(f"{name}: passed over, its notebook declares no such experiment")
             continue
@@ -73,6 +74,10 @@ def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str],
             say(f"{name}: passed over, recorded by version {then} of the experiment, which is now {experiment.version}")
             continue
         settings = experiment.settings(profile, facts["trials"])
+        if artefact != experiment.name:
+            table, axes = records.completed(experiment, artefact, table, facts), experiment.axes
+            cells = set(table[axes].map(_plain).itertuples(index=False, name=None))
+            settings = [s for s in settings if tuple(_plain(s[axis]) for axis in axes) in cells]
         if spent + (cost := facts["seconds"] / len(settings)) > budget:
             continue
         unit = experiment, Context("cpu"), [generator.choice(settings)]
@@ -90,7 +95,7 @@ def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str],
         if rows.empty:
             say(f"{name}: passed over, the setting that was drawn has no rows")
             continue
-        verdicts = compare(table, rows, facts["declared"])
+        verdicts = compare(table, rows, experiment.declared if artefact != experiment.name else facts["declared"])
         outcomes[name] = rows.assign(verdict=verdicts)
         counts = ", ".join(f"{verdicts.count(v)} {v}" for v in (SAME, CLOSE, DIFFERS, NEW) if v in verdicts)
         say(f"{name}: {len(rows)} of {len(table)} rows: {counts}")

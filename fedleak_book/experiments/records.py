@@ -14,6 +14,7 @@ import pandas as pd
 
 from fedleak.files import write_text
 from fedleak_book import paths
+from fedleak_book.experiments.experiment import Experiment
 from fedleak_book.experiments.kinds import Kind, interval
 
 NOW, RECORDED = "this run", "recorded"
@@ -68,12 +69,28 @@ def recorded(paper: str, artefact: str, profile: str = "paper") -> tuple[pd.Data
     return table.copy(deep=False), facts.copy()
 
 
-def tables(paper: str, *artefacts: str) -> list[tuple[pd.DataFrame, dict[str, Any]]]:
-    """Read recorded tables; a missing one is a `FileNotFoundError` that says how to record it."""
-    records = {artefact: recorded(paper, artefact) for artefact in artefacts}
-    if missing := [artefact for artefact, table in records.items() if table is None]:
-        raise FileNotFoundError(f"not recorded: fedleak record {paper} {' '.join(missing)}")
-    return [table for table in records.values() if table is not None]
+def records_of(paper: str, experiment: Experiment) -> dict[str, tuple[pd.DataFrame, dict[str, Any]]]:
+    """Read the record of an experiment, or else those of the experiments that it replaces, by name."""
+    if (current := recorded(paper, experiment.name)) is not None:
+        return {experiment.name: current}
+    return {name: record for name in experiment.recorded_as if (record := recorded(paper, name)) is not None}
+
+
+def completed(experiment: Experiment, name: str, table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the table of a record of this name with all settings of the experiment as columns."""
+    if name == experiment.name:
+        return table
+    fixed = {axis: facts["declared"]["fixed"].get(axis) for axis in experiment.axes if axis not in table}
+    table = table.assign(**{**fixed, **experiment.recorded_as[name]})
+    return table[[*experiment.axes, *(column for column in table if column not in experiment.axes)]]
+
+
+def rows_of(paper: str, experiment: Experiment) -> pd.DataFrame | None:
+    """Read all recorded rows of an experiment, those of one trial once; None if there are none."""
+    tables = [completed(experiment, name, *record) for name, record in records_of(paper, experiment).items()]
+    if len(tables) < 2:
+        return tables[0] if tables else None
+    return pd.concat(tables, ignore_index=True).drop_duplicates([*experiment.axes, *experiment.by, "trial"])
 
 
 @lru_cache(maxsize=256)

@@ -123,8 +123,7 @@ class Results:
         """Return the recorded rows, None if there are none; a run that replaces them computes and writes them first."""
         if self.replaces:
             self.rows(experiment)
-        record = records.recorded(self.paper, experiment.name)
-        return record and record[0]
+        return records.rows_of(self.paper, experiment)
 
     def best_rows(self, experiment: Experiment) -> pd.DataFrame:
         """Return the recorded rows, or this run's where nothing is recorded."""
@@ -186,7 +185,7 @@ class Results:
         claims: Claims = running.module(self.paper, "claims").CLAIMS
         tables = {e: self.recorded_rows(e) for e in dict.fromkeys(e for claim in claims for e in claim.of)}
         measured: dict[str, list[Measured]] = {}
-        run = self if self.replaces else _Recorded(self.paper, device="cpu")
+        run = self if self.replaces else Recorded(self.paper, device="cpu")
         for claim in claims:
             if claim.prediction:
                 measured |= {one.id: [one] for one in claim.measure_run(run)}
@@ -225,11 +224,13 @@ class Results:
         return f"*{sentence} ({rules}): [evidence](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}).*"
 
 
-class _Recorded(Results):
+class Recorded(Results):
     """The recorded results; an experiment without a record is a `FileNotFoundError`, and does not run."""
 
     def rows(self, experiment: Experiment) -> pd.DataFrame:
-        raise FileNotFoundError(f"{experiment.name} is not recorded")
+        """Raise, instead of running the experiment."""
+        command = f"fedleak record {self.paper} {experiment.name}"
+        raise FileNotFoundError(f"`{command}`: {experiment.name} is not recorded")
 
 
 def _cells(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:

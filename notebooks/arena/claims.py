@@ -18,67 +18,70 @@ def predict(id, measure):
 
 
 def rows(run, experiment, **settings):
-    """Recorded rows with their networks, of some settings."""
-    table = r.rows_of(run, experiment)
+    """Return rows with their networks, of some settings."""
+    table = r.load_rows(run, experiment)
     return table[having(**settings)(table)]
 
 
 # --- networks, training, local steps, defences ---
-def training(run):
-    """By how much more training protects against attackers without auxiliary data than against those with them."""
-    sizes = set(r.rows_of(run, e.MODELS)["batch_size"])
-    table = rows(run, e.MODELS, batch_size=32 if 32 in sizes else min(sizes))
+def compare_protection(run):
+    """Return how much more training protects against attackers without auxiliary data than against those with them."""
+    sizes = set(r.load_lenets(run)["batch_size"])
+    size = 32 if 32 in sizes else min(sizes)
+    table = rows(run, e.NETWORKS, net="lenet", batch_size=size)
     lost = []
     for only in (r.WITHOUT_AUX, None):
-        best = r.best_of(table, ["state"], only)
+        best = r.score_best(table, ["state"], only)
         lost.append(best["untrained"] - best["trained"])
     return lost[0] - lost[1]
 
 
-def local(run):
-    """What five steps in place of one cost the best attack."""
-    five = r.best_of(rows(run, e.BY_SCHEME), ["scheme", "state"])["FedAvg"]
+def measure_cost_of_steps(run):
+    """Return the loss in the best attack's iAcc by five steps in place of one."""
+    five = r.score_best(rows(run, e.BY_SCHEME), ["scheme", "state"])["FedAvg"]
     by = ["defence", "state", "strength"]
-    return r.best_of(rows(run, e.DEFENCES), by)["none"].mean() - five.mean()
+    return r.score_best(rows(run, e.DEFENCES), by)["none"].mean() - five.mean()
 
 
-def untrained_trade(run):
-    """Benefit and cost of defences on untrained networks."""
-    return r.trade(run).query("state == 'untrained'")
+def select_untrained(run):
+    """Return benefit and cost of defences on untrained networks."""
+    return r.load_balance(run).query("state == 'untrained'")
 
 
-def cheap(run):
-    """What the weakest noise costs that brings the best attack to within 0.1 of the prior guess."""
-    noise = untrained_trade(run).query("defence == 'noise'").sort_values("strength")
+def measure_cost_of_stopping(run):
+    """Return the cost of the weakest noise that brings the best attack to within 0.1 of the prior guess."""
+    noise = select_untrained(run).query("defence == 'noise'").sort_values("strength")
     stopping = noise[noise["iacc"] <= noise["floor"] + 0.1]
     return Number.of(stopping.iloc[0], "cost")
 
 
-def hidden(run):
-    """What a passive server finds about a client of five, above the prior guess."""
-    return r.over_floor(untrained_trade(run).query("who == 'passive'").iloc[0])
+def measure_lead_in_sums(run):
+    """Return a passive server's lead over the prior guess about a client of five."""
+    return r.measure_lead(select_untrained(run).query("who == 'passive'").iloc[0])
 
 
 predict(
     "E1",
     lambda run: Number.least(
-        r.winners(r.every(run).query("state == 'untrained'"), ["net", "batch_size"]),
+        r.find_best(
+            r.load_networks(run).query("state == 'untrained'"), ["net", "batch_size"]
+        ),
         "iacc",
     ),
 )
-predict("E2", training)
-predict("E3", local)
-predict("E4", cheap)
-predict("E5", hidden)
+predict("E2", compare_protection)
+predict("E3", measure_cost_of_steps)
+predict("E4", measure_cost_of_stopping)
+predict("E5", measure_lead_in_sums)
 
 
 # --- the learned attacker ---
-def least(lines, name="lead"):
-    """The row with the least value."""
+def find_least(lines, name="lead"):
+    """Return the number with the least value."""
     return Number.of(min(lines, key=lambda row: row[name]), name)
 
 
-def ahead(name):
+def count_leads(name):
     """In how many deep cells the attacker is ahead by 0.05, by the rule for the best attack and by the rule before.
 
     The prediction was written when the best attack was picked on the updates that it was scored on. It holds only if it
@@ -86,7 +89,7 @@ def ahead(name):
     """
 
     def measure(run):
-        lines = list(r.deep(run))
+        lines = list(r.compare_deep(run))
         names = name, f"{name}, rival picked on them"
         count, before = (sum(row[n] >= 0.05 for row in lines) for n in names)
         note = f"{count} of 8; {before} if the rival is picked on the same updates"
@@ -95,20 +98,22 @@ def ahead(name):
     return measure
 
 
-def gain(run, net):
-    """What knowing the training loss adds on a network, mean of the sizes."""
-    gains = [row["told"] - row["learned"] for row in r.deep(run) if row["net"] == net]
+def average_gain(run, net):
+    """Return the gain in iAcc by knowing the training loss on a network, mean of the sizes."""
+    gains = [
+        row["told"] - row["learned"] for row in r.compare_deep(run) if row["net"] == net
+    ]
     return sum(gains) / len(gains)
 
 
-def fresh(run, name, above, *nets):
-    """In how many cells of ten networks that nobody has met a lead's interval is above a bound."""
-    return sum(row[name] > above for row in r.met_once(run) if row["net"] in nets)
+def count_fresh_cells(run, name, above, *nets):
+    """Count the cells of ten fresh networks in which an end of a lead's interval (`name`) is above a bound."""
+    return sum(row[name] > above for row in r.compare_fresh(run) if row["net"] in nets)
 
 
-def noise_gain(run):
-    """What knowing the noise of σ = 0.1 adds."""
-    lines = r.adapting(run)
+def measure_gain_of_noise(run):
+    """Return the gain by being informed of the noise of σ = 0.1."""
+    lines = r.compare_informed(run)
     key = ("noise", 0.1)
     (row,) = (row for row in lines if (row["defence"], row["strength"]) == key)
     return Number.of(row, "gain")
@@ -117,184 +122,204 @@ def noise_gain(run):
 predict(
     "L1",
     lambda run: (
-        sum(row["lead"] > 0 for row in r.leads(run)),
-        min(Number(row["lead"], row["low"], row["high"]) for row in r.leads(run)),
+        sum(row["lead"] > 0 for row in r.compare_lenets(run)),
+        min(
+            Number(row["lead"], row["low"], row["high"])
+            for row in r.compare_lenets(run)
+        ),
     ),
 )
-predict("L2", noise_gain)
-predict("L3", lambda run: least(r.adapting(run)))
-predict("L4", ahead("lead"))
-predict("L5", ahead("lead told"))
-predict("L6", lambda run: min(row["learned"] - row["whole"] for row in r.deep(run)))
-predict("L7", lambda run: gain(run, "resnet18"))
-predict("L8", lambda run: -gain(run, "vgg11_bn"))
-predict("A2", lambda run: fresh(run, "over low", 0, "lenet"))
-predict("T1", lambda run: min(row["low"] for row in r.twelve(run)))
-predict("T2", lambda run: sum(row["lead"] >= 0.05 for row in r.twelve(run)))
-predict("T3", lambda run: fresh(run, "lead low", 0, "lenet"))
-predict("T4", lambda run: fresh(run, "lead low", -0.02, "vgg11_bn", "resnet18"))
-predict("T5", lambda run: fresh(run, "lead low", 0, "vgg11_bn", "resnet18"))
+predict("L2", measure_gain_of_noise)
+predict("L3", lambda run: find_least(r.compare_informed(run)))
+predict("L4", count_leads("lead"))
+predict("L5", count_leads("lead told"))
+predict(
+    "L6", lambda run: min(row["learned"] - row["whole"] for row in r.compare_deep(run))
+)
+predict("L7", lambda run: average_gain(run, "resnet18"))
+predict("L8", lambda run: -average_gain(run, "vgg11_bn"))
+predict("A2", lambda run: count_fresh_cells(run, "over low", 0, "lenet"))
+predict("T1", lambda run: min(row["low"] for row in r.compare_combined(run)))
+predict("T2", lambda run: sum(row["lead"] >= 0.05 for row in r.compare_combined(run)))
+predict("T3", lambda run: count_fresh_cells(run, "lead low", 0, "lenet"))
+predict(
+    "T4", lambda run: count_fresh_cells(run, "lead low", -0.02, "vgg11_bn", "resnet18")
+)
+predict("T5", lambda run: count_fresh_cells(run, "lead low", 0, "vgg11_bn", "resnet18"))
 
 
 # --- labels that are not one-hot ---
 SOFT = ["state", "labelling", "batch_size"]
 
 
-def lost(run, state, labelling):
-    """The largest loss of the best uninformed attack by a labelling, over the batch sizes."""
-    best = r.best_of(rows(run, e.SOFTENED), SOFT, r.REAL)[state]
+def measure_loss(run, state, labelling):
+    """Return the largest loss of the best uninformed attack by a labelling, over the batch sizes."""
+    best = r.score_best(r.load_labellings(run), SOFT, r.READERS)[state]
     return (best["one-hot"] - best[labelling]).max()
 
 
-def over_guess(run):
-    """The best attack's iAcc above the prior guess on smoothed labels of trained networks, at most."""
-    table = rows(run, e.SOFTENED, state="trained", labelling=SMOOTHED)
-    return max(over_floors(table, SOFT, r.REAL))
+def measure_largest_lead(run):
+    """Return the best attack's largest lead over the prior guess on smoothed labels of trained networks."""
+    table = rows(run, e.CLIENT_STEPS, state="trained", labelling=SMOOTHED)
+    return max(list_leads(table, SOFT, r.READERS))
 
 
-def over_floors(table, by, only=None):
-    """The best attack's leads over the prior guess, in each cell."""
-    return [r.over_floor(row) for _, row in r.winners(table, by, only).iterrows()]
+def list_leads(table, by, only=None):
+    """List the best attack's leads over the prior guess, one per cell."""
+    return [r.measure_lead(row) for _, row in r.find_best(table, by, only).iterrows()]
 
 
-def told_of_smoothing(run):
-    """The least iAcc of attacks that are told of the smoothing, on trained networks."""
+def score_informed(run):
+    """Return the least iAcc of attacks that are informed of the smoothing, on trained networks."""
     where = {"state": "trained", "labelling": SMOOTHED, "attack": list(e.TOLD)}
-    table = rows(run, e.SOFTENED, **where)
+    table = rows(run, e.CLIENT_STEPS, **where)
     return table.groupby(["attack", "batch_size"])["iacc"].mean().min()
 
 
-predict("S1", lambda run: max(lost(run, "untrained", how) for how in (SMOOTHED, MIXED)))
-predict("S2", over_guess)
-predict("S3", lambda run: lost(run, "trained", MIXED))
-predict("S4", told_of_smoothing)
+predict(
+    "S1",
+    lambda run: max(measure_loss(run, "untrained", how) for how in (SMOOTHED, MIXED)),
+)
+predict("S2", measure_largest_lead)
+predict("S3", lambda run: measure_loss(run, "trained", MIXED))
+predict("S4", score_informed)
 
 
 # --- texts and rows of tables ---
-def kinds_untrained(run):
-    """The least iAcc of the best attack on texts and on rows, over the cells of untrained networks."""
+def score_kinds_untrained(run):
+    """Return the least iAcc of the best attack on texts and tables, over the cells of untrained networks."""
     table = rows(run, e.INPUTS, state="untrained")
-    return Number.least(r.winners(table, r.KIND, [*r.REAL, "learned"]), "iacc")
+    return Number.least(
+        r.find_best(table, r.DATA_CELL, [*r.READERS, "learned"]), "iacc"
+    )
 
 
-def texts_and_images(run):
-    """The best attack's iAcc on texts less that on images, trained."""
-    best = r.beside_images(run)["trained"]
+def compare_texts_and_images(run):
+    """Return the best attack's iAcc on texts minus that on images, trained."""
+    best = r.score_kinds(run)["trained"]
     return best["CLDR names"] - best["MNIST"]
 
 
-def split_rows(run):
-    """The share of updates that after SPEAR splits, and the least iAcc of these."""
+def measure_splitting(run):
+    """Return the share of updates that *after SPEAR* splits, and the least iAcc of these."""
     where = {"state": "trained", "batch_size": 8, "attack": "after SPEAR"}
     table = rows(run, e.INPUTS, **where)
     iacc = table[table["data"] != "CLDR names"]["iacc"]
     return iacc.count() / len(iacc), iacc.min()
 
 
-def trained_rows(run):
-    """The least lead of the best attack over the prior guess on tables."""
+def measure_least_lead_on_tables(run):
+    """Return the least lead of the best attack over the prior guess on tables."""
     tables = {"data": ["wine", "breast cancer"], "state": "trained"}
     cell = {"batch_size": 32, "scheme": "FedSGD"}
-    return min(over_floors(rows(run, e.INPUTS, **tables, **cell), ["data"]))
+    return min(list_leads(rows(run, e.INPUTS, **tables, **cell), ["data"]))
 
 
-def refused(run):
-    """Attacks that refuse every update of texts, and of rows."""
+def count_rejecting(run):
+    """Count the attacks that reject every update of texts, and of tables."""
     sets = ("CLDR names",), ("wine", "breast cancer")
-    return tuple(len(r.refusing(run, *data)) for data in sets)
+    return tuple(len(r.list_rejecting(run, *data)) for data in sets)
 
 
-def bytes_named(run):
-    """The share of the bytes that the moved rows of the embedding name, and the largest share of wrong ones."""
+def measure_bytes(run):
+    """Return the share of the bytes that moved rows of the embedding name, and the largest share of wrong ones."""
     where = {"net": "textcnn", "state": "untrained", "batch_size": 32}
     return run.cell(e.TRACES, "named", **where), run.cell(e.TRACES, "wrong", **where)
 
 
-def kinds_local(run):
-    """What five FedAvg steps in place of one cost the best attack on texts and rows."""
-    best = r.best_of(rows(run, e.INPUTS, batch_size=32), r.KIND, r.REAL)
+def measure_cost_of_steps_by_kind(run):
+    """Return the loss in the best attack's iAcc by five FedAvg steps in place of one on texts and tables."""
+    best = r.score_best(rows(run, e.INPUTS, batch_size=32), r.DATA_CELL, r.READERS)
     cost = best.xs("FedSGD", level="scheme") - best.xs("FedAvg", level="scheme")
     return cost.mean()
 
 
-def learned_kinds(run):
-    """The learned attacker's least lead over the best other attack on texts, and on tables."""
-    gaps = r.learned_leads(run)
+def measure_least_leads_by_kind(run):
+    """Return the learned attacker's least lead over the best other attack on texts, and on tables."""
+    gaps = r.compare_by_data(run)
     return min(gaps.pop("CLDR names")), min(map(min, gaps.values()))
 
 
-predict("K1", kinds_untrained)
-predict("K2", texts_and_images)
-predict("K3", split_rows)
-predict("K4", trained_rows)
-predict("K5", refused)
-predict("K6", bytes_named)
-predict("K7", kinds_local)
-predict("K8", learned_kinds)
+predict("K1", score_kinds_untrained)
+predict("K2", compare_texts_and_images)
+predict("K3", measure_splitting)
+predict("K4", measure_least_lead_on_tables)
+predict("K5", count_rejecting)
+predict("K6", measure_bytes)
+predict("K7", measure_cost_of_steps_by_kind)
+predict("K8", measure_least_leads_by_kind)
 
 
 # --- networks in training mode ---
-def mode_cost(run, state, net):
-    """What the client's training mode costs the best attack, with the better of the attacker's modes."""
-    table = rows(run, e.IN_MODES, state=state, net=net)
-    best = r.best_of(table, ["client", "attacker"], r.REAL)
+def measure_cost_of_mode(run, state, net):
+    """Return the loss in the best attack's iAcc by the client's training mode, with the better of the attacker's modes."""
+    table = rows(run, e.CLIENT_STEPS, state=state, net=net)
+    best = r.score_best(table, ["client", "attacker"], r.READERS)
     return best["evaluation"].max() - best["training"].max()
 
 
 predict(
-    "M1", lambda run: max(mode_cost(run, "untrained", net) for net in (DROPOUT, NORM))
+    "M1",
+    lambda run: max(
+        measure_cost_of_mode(run, "untrained", net) for net in (DROPOUT, NORM)
+    ),
 )
-predict("M2", lambda run: mode_cost(run, "trained", DROPOUT))
-predict("M3", lambda run: mode_cost(run, "trained", NORM))
+predict("M2", lambda run: measure_cost_of_mode(run, "trained", DROPOUT))
+predict("M3", lambda run: measure_cost_of_mode(run, "trained", NORM))
 
 
 # --- a server that waits; noise ---
-def waited(run):
-    """The best attack's iAcc above the prior guess on a trained network, after 160 rounds."""
-    prior = r.floor_of(rows(run, e.WAITING), ["state", "rounds"])["trained", 160]
-    return r.patient(run)["trained", 160] - prior
+def measure_lead_of_waiting(run):
+    """Return the best attack's lead over the prior guess on a trained network, after 160 rounds."""
+    prior = r.score_baseline(rows(run, e.WAITING), ["state", "rounds"])["trained", 160]
+    return r.score_waiting(run)["trained", 160] - prior
 
 
-def costs(run, low, high):
-    """What noise costs where a round adds between these amounts of it."""
-    lines = [row for row in r.noisy(run) if low < row["noise"] < high]
+def list_costs(run, low, high):
+    """List the costs of noise for trainings in which a round adds between two amounts of it."""
+    lines = [row for row in r.compare_noise(run) if low < row["noise"] < high]
     return [Number(row["cost"], row["low"], row["high"], row["n"]) for row in lines]
 
 
-predict("W1", lambda run: r.patient(run)["untrained", 40])
-predict("W2", waited)
+predict("W1", lambda run: r.score_waiting(run)["untrained", 40])
+predict("W2", measure_lead_of_waiting)
 predict(
-    "W3", lambda run: r.patient(run)["trained"][160] - r.patient(run)["trained"][40]
+    "W3",
+    lambda run: (
+        r.score_waiting(run)["trained"][160] - r.score_waiting(run)["trained"][40]
+    ),
 )
-predict("N1", lambda run: max(costs(run, 0.009, 0.01)))
-predict("N2", lambda run: costs(run, 0.028, 0.029)[0])
+predict("N1", lambda run: max(list_costs(run, 0.009, 0.01)))
+predict("N2", lambda run: list_costs(run, 0.028, 0.029)[0])
 
 
 # --- proofs ---
-def proven(run, *by, **settings):
-    """Means by cells of the updates on which labels are proven."""
+def average_proven(run, *by, **settings):
+    """Return the means by cells of the updates on which labels are proven."""
     table = run.best_rows(e.PROVEN)
     means = table[having(**settings)(table)].groupby(list(by))
     return means[["proven", "gain"]].mean()
 
 
-def middle_batches(run):
-    """The proven shares of batches of 32 on the fresh wide network, and on the fresh LeNet."""
+def measure_middle_batches(run):
+    """Return the proven shares of batches of 32 on the fresh wide network, and on the fresh LeNet."""
     cell = {"state": "untrained", "batch_size": 32, "precision": "single"}
     nets = (proofs.WIDE, "lenet")
     return tuple(run.cell(e.PROVEN, "proven", net=net, **cell) for net in nets)
 
 
-def trained_and_single(run):
-    """The least gap between fresh and trained networks, and between double and single precision."""
-    by_state = proven(run, "net", "precision", "state")["proven"].unstack()
-    by_precision = proven(run, "net", "state", "precision")["proven"].unstack().dropna()
+def measure_least_gap(run):
+    """Return the least gap between fresh and trained networks, and between double and single precision."""
+    by_state = average_proven(run, "net", "precision", "state")["proven"].unstack()
+    by_precision = (
+        average_proven(run, "net", "state", "precision")["proven"].unstack().dropna()
+    )
     gaps = by_state["untrained"] - by_state["trained"]
     return min(gaps.min(), (by_precision["double"] - by_precision["single"]).min())
 
 
-def broken_conditions(run):
-    """The largest share of a client's updates that have a proof, of clients that break a condition."""
+def measure_broken(run):
+    """Return the largest share of updates with a proof, over clients that break a condition."""
     table = run.best_rows(e.PROOFS)
     broken = table[table["client"].isin(list(proofs.BROKEN))]
     return broken.groupby("client")["shown"].mean().max()
@@ -306,71 +331,75 @@ predict(
         run.cells(e.PROVEN, state="untrained", batch_size=8), "proven"
     ),
 )
-predict("P2", middle_batches)
+predict("P2", measure_middle_batches)
 predict("P3", lambda run: Number.most(run.cells(e.PROVEN, batch_size=128), "proven"))
-predict("P4", trained_and_single)
+predict("P4", measure_least_gap)
 predict("P5", lambda run: Number.least(run.cells(e.PROVEN), "gain"))
 predict("P6", lambda run: run.best_rows(e.PROOFS)["wrong"].max())
-predict("P7", broken_conditions)
+predict("P7", measure_broken)
 predict("P8", lambda run: run.best_rows(e.SPLIT_PROOFS)["wrong"].max())
 
 
 # --- differential privacy ---
-def under(run, mechanism, epsilon):
-    """The best attack on an untrained network under a mechanism: a row of `ranking.winners`."""
+def find_best_under(run, mechanism, epsilon):
+    """Return the best attack on an untrained network under a mechanism: a row of `ranking.find_best`."""
     cell = {"mechanism": mechanism, "epsilon": epsilon, "state": "untrained"}
     table, by = rows(run, e.PRIVATE, **cell), list(cell)
-    return r.winners(table, by, private.ATTACKS).iloc[0]
+    return r.find_best(table, by, private.ATTACKS).iloc[0]
 
 
-def canaries(run, mechanisms, epsilons, states=("untrained", "trained")):
-    """The rows on canaries of some mechanisms."""
+def select_canaries(run, mechanisms, epsilons, states=("untrained", "trained")):
+    """Return the rows on canaries of some mechanisms."""
     table = run.best_rows(e.CANARY)
     where = {"mechanism": mechanisms, "epsilon": epsilons, "state": list(states)}
     return table[having(**where)(table)]
 
 
-def share_of_claim(mechanism):
-    """The bound for normal noise as a share of the claimed ε, on untrained networks at ε of 4 and 16."""
+def compare_with_claim(mechanism):
+    """Measure the bound for normal noise as a share of the claimed ε, on untrained networks at ε of 4 and 16."""
 
     def measure(run):
-        table = canaries(run, mechanism, [4, 16], ["untrained"])
+        table = select_canaries(run, mechanism, [4, 16], ["untrained"])
         return run.mean(table["gaussian"] / table["epsilon"])
 
     return measure
 
 
-def wrong_claims(run):
-    """The lesser share of canaries that find a wrong claim: without clipping, and with noise after aggregation."""
-    tables = canaries(run, private.UNCLIPPED, [4, 16]), canaries(run, private.AFTER, 1)
+def measure_wrong_claims(run):
+    """Return the lesser share of canaries that reveal a wrong claim: without clipping, and with noise after aggregation."""
+    tables = (
+        select_canaries(run, private.UNCLIPPED, [4, 16]),
+        select_canaries(run, private.AFTER, 1),
+    )
     return min(table["above"].mean() for table in tables)
 
 
-predict("D1", lambda run: Number.of(under(run, private.SAMPLE, 4), "iacc"))
-predict("D2", lambda run: r.over_floor(under(run, private.CLIENT, 4)))
+predict("D1", lambda run: Number.of(find_best_under(run, private.SAMPLE, 4), "iacc"))
+predict("D2", lambda run: r.measure_lead(find_best_under(run, private.CLIENT, 4)))
 predict(
-    "D3", lambda run: canaries(run, private.RIGHT, private.EPSILONS)["above"].mean()
+    "D3",
+    lambda run: select_canaries(run, private.RIGHT, private.EPSILONS)["above"].mean(),
 )
-predict("D4", share_of_claim(private.SAMPLE))
-predict("D5", share_of_claim(private.CLIENT))
-predict("D6", wrong_claims)
-predict("D7", lambda run: Number.of(under(run, private.AFTER, 1), "iacc"))
+predict("D4", compare_with_claim(private.SAMPLE))
+predict("D5", compare_with_claim(private.CLIENT))
+predict("D6", measure_wrong_claims)
+predict("D7", lambda run: Number.of(find_best_under(run, private.AFTER, 1), "iacc"))
 
 
 # --- tables of other papers ---
-def by_depth(hidden):
-    """iLRG's LnAcc at a depth."""
+def measure_depth(hidden):
+    """Measure iLRG's LnAcc at a depth."""
     return lambda run: run.cell(e.DEPTH, "lnacc", hidden=hidden, attack="iLRG")
 
 
-def ceiling(data, size):
-    """The share of samples that peeling can reach."""
+def measure_peeling(data, size):
+    """Measure the share of samples that peeling can reach."""
     cell = {"data": data, "batch_size": size, "inputs": "pixels", "bias": "none"}
     return lambda run: run.cell(e.EXCLUSIVE, "peeled", **cell)
 
 
-def lead(state, first, other):
-    """Lead in iAcc of one attack over another, each after a number of rounds, paired by federation."""
+def measure_later_lead(state, first, other):
+    """Measure the lead in iAcc of one attack over another, each after a number of rounds, paired by federation."""
 
     def measure(run):
         values = (
@@ -383,12 +412,12 @@ def lead(state, first, other):
 
 
 for depth in range(5):
-    predict(f"R{1 + depth}", by_depth(depth))
+    predict(f"R{1 + depth}", measure_depth(depth))
 for place, size in enumerate((64, 128, 256)):
-    predict(f"R{6 + place}", ceiling("MNIST", size))
+    predict(f"R{6 + place}", measure_peeling("MNIST", size))
 for place, size in enumerate((64, 128, 256)):
-    predict(f"R{9 + place}", ceiling("CIFAR-10", size))
-predict("R12", lead("untrained", ("RLU, whole head", 5), (LDIA, 5)))
-predict("R13", lead("trained", ("learned", 5), (LDIA, 5)))
-predict("R14", lead("trained", (LDIA, 5), (LDIA, 1)))
-predict("R15", lead("trained", ("learned", 5), ("learned", 1)))
+    predict(f"R{9 + place}", measure_peeling("CIFAR-10", size))
+predict("R12", measure_later_lead("untrained", ("RLU, whole head", 5), (LDIA, 5)))
+predict("R13", measure_later_lead("trained", ("learned", 5), (LDIA, 5)))
+predict("R14", measure_later_lead("trained", (LDIA, 5), (LDIA, 1)))
+predict("R15", measure_later_lead("trained", ("learned", 5), ("learned", 1)))

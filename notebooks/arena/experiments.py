@@ -24,7 +24,7 @@ from fedleak.federated.defences import protections
 from fedleak_book.experiments.training import Federation, accuracy
 from fedleak_book.experiments.kinds import MEAN, rate
 from fedleak.models import head, known_tokens
-from notebooks.filters.experiments import FILTERS, LR, PERCENTILE, SVT
+from notebooks.filters.experiments import FILTERS, PERCENTILE, SVT
 from notebooks.filters.experiments import settings as filters
 from notebooks.guard.experiments import INSPECTED
 from notebooks.proofs.experiments import PROOFS, PROVEN, SPLIT_PROOFS
@@ -78,30 +78,33 @@ ACCURACY = dict(accuracy=rate(1000))
 
 # --- networks, training and batch size ---
 SIZES = [8, 32, 128, 512]
-MODELS = contested(
-    "models",
-    quick=grid(**SMALL, batch_size=[8, 128]),
-    paper=grid(**LENET, batch_size=SIZES),
-    trials=(3, 20),
+_SMALL_DEEP = {"net": ["vgg16-quarter", "resnet20-1"], "data": "photographs"}
+_DEEP = {"net": ["vgg11_bn", "resnet18"], "data": "CIFAR-10", "batch_size": SIZES}
+NETWORKS = contested(
+    "networks",
+    quick=grid(**SMALL, batch_size=[8, 128], trials=3)
+    + grid(**_SMALL_DEEP, state=STATES, batch_size=8)
+    + grid(**_SMALL_DEEP, state="trained", batch_size=8, attack=KNOWS),
+    paper=grid(**LENET, batch_size=SIZES)
+    + grid(**_DEEP, state="untrained", trials=10)
+    + grid(**_DEEP, state="trained")
+    + grid(**_DEEP, state="trained", attack=KNOWS),
+    trials=(2, 20),
+    recorded_as={
+        name: {}
+        for name in ("models", "vgg", "resnet", "vgg_trained", "resnet_trained")
+    },
 )
+KINDS = {"CLDR names": "textcnn", "wine": "fcn3-256", "breast cancer": "fcn3-256"}
 
 
-def of_deep(name, narrow, net, state, updates):
-    """A contest on a deep network; in a quick run on a narrow one and photographs."""
-    small, cifar = {"data": "photographs"}, {"data": "CIFAR-10"}
-    return contested(
-        name,
-        quick=grid(net=narrow, state=state, **small, batch_size=8),
-        paper=grid(net=net, state=state, **cifar, batch_size=SIZES),
-        trials=(2, updates),
-        also=[KNOWS] if state == "trained" else [],
-    )
-
-
-VGG = of_deep("vgg", "vgg16-quarter", "vgg11_bn", "untrained", 10)
-RESNET = of_deep("resnet", "resnet20-1", "resnet18", "untrained", 10)
-VGG_TRAINED = of_deep("vgg_trained", "vgg16-quarter", "vgg11_bn", "trained", 20)
-RESNET_TRAINED = of_deep("resnet_trained", "resnet20-1", "resnet18", "trained", 20)
+def of_kinds(net="net", **more):
+    """Settings of every kind of data that is no image, with its network under the name `net`."""
+    return [
+        setting
+        for data, network in KINDS.items()
+        for setting in grid(**{net: network}, data=data, **more)
+    ]
 
 
 def trained(ctx, seed, network, data, number):
@@ -111,13 +114,16 @@ def trained(ctx, seed, network, data, number):
 
 
 TRAINED = Experiment(
-    "trained",
+    "test_accuracy",
     trained,
-    quick=grid(network="lenet", data="MNIST, 5,000", number=[0, 1]),
+    quick=grid(network="lenet", data="MNIST, 5,000", number=[0, 1])
+    + grid(network="fcn3-256", data="wine", number=0),
     paper=grid(network="lenet", data="MNIST", number=[0, 1, 2])
-    + grid(network=["vgg11_bn", "resnet18"], data="CIFAR-10", number=[0, 1, 2]),
+    + grid(network=["vgg11_bn", "resnet18"], data="CIFAR-10", number=[0, 1, 2])
+    + of_kinds("network", number=[0, 1, 2, 3, 4]),
     values=ACCURACY,
     exact=True,
+    recorded_as={"trained": {}, "inputs_trained": {}},
 )
 
 
@@ -191,46 +197,15 @@ BY_SCHEME = contested(
     paper=grid(**LENET, scheme=["FedSGD", *SCHEMES]),
     trials=(2, 10),
 )
-SOFTENED = contested(
-    "softened",
-    quick=grid(labelling=[*SOFT], **SMALL, batch_size=8),
-    paper=grid(labelling=[*SOFT], **LENET, batch_size=[8, 32]),
-    trials=(2, 20),
-    also=TOLD,
-)
 
 
 # --- texts and rows of tables ---
-KINDS = {"CLDR names": "textcnn", "wine": "fcn3-256", "breast cancer": "fcn3-256"}
-
-
-def of_kinds(batch_size, **more):
-    """Settings of every kind of data with its network."""
-    return [
-        setting
-        for data, net in KINDS.items()
-        for setting in grid(net=net, data=data, batch_size=batch_size, **more)
-    ]
-
-
 INPUTS = contested(
     "inputs",
-    quick=of_kinds([8], state="untrained", scheme="FedSGD"),
-    paper=of_kinds([8, 32], state=STATES, scheme="FedSGD")
-    + of_kinds(32, state=STATES, scheme="FedAvg"),
+    quick=of_kinds(batch_size=8, state="untrained", scheme="FedSGD"),
+    paper=of_kinds(batch_size=[8, 32], state=STATES, scheme="FedSGD")
+    + of_kinds(batch_size=32, state=STATES, scheme="FedAvg"),
     trials=(2, 20),
-)
-INPUTS_TRAINED = Experiment(
-    "inputs_trained",
-    trained,
-    quick=grid(network="fcn3-256", data="wine", number=0),
-    paper=[
-        setting
-        for data, net in KINDS.items()
-        for setting in grid(network=net, data=data, number=[0, 1, 2, 3, 4])
-    ],
-    values=ACCURACY,
-    exact=True,
 )
 
 
@@ -253,15 +228,16 @@ def traces(ctx, seed, net, data, state, batch_size, composition):
 TRACES = Experiment(
     "traces",
     traces,
-    quick=of_kinds([8], state="untrained"),
-    paper=of_kinds([8, 32], state=STATES) + grid(**LENET, batch_size=[8, 32]),
+    quick=of_kinds(batch_size=8, state="untrained"),
+    paper=of_kinds(batch_size=[8, 32], state=STATES)
+    + grid(**LENET, batch_size=[8, 32]),
     trials=(2, 20),
     values={name: MEAN for name in ("idle", "named", "wrong")},
     fixed={"composition": "unbalanced"},
 )
 
 
-# --- networks in training mode ---
+# --- the client's step: its labels, and the mode of its network ---
 MODES = [  # the network, the client's mode, the mode of the attacker's own passes
     ("lenet with dropout", "evaluation", "evaluation"),
     ("lenet with dropout", "training", "evaluation"),
@@ -270,47 +246,19 @@ MODES = [  # the network, the client's mode, the mode of the attacker's own pass
     ("lenet with batch norm", "training", "training"),
 ]
 MODES = [dict(zip(("net", "client", "attacker"), m, strict=True)) for m in MODES]
-
-
-def sent_in_modes(ctx, seed, net, client, attacker, data, state, size, composition):
-    """One update of a network in the client's mode, the network in the attacker's, and the counts."""
-    pool, generator = images(ctx, data), torch.Generator().manual_seed(seed)
-    model = prepared(ctx, net, data, state, seed)
-    labels = compose(composition, size, pool.n_classes, 1, generator)[0]
-    index = draw(pool, labels[None], generator)[0]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)  # of the dropout
-        update = fedsgd(model.train(client == "training"), pool.x[index], pool.y[index])
-    model.train(attacker == "training")
-    return update, model, metrics.counts(labels, pool.n_classes)
-
-
-def modes(
-    ctx, seed, attack, net, client, attacker, data, state, batch_size, composition
-):
-    """One attack on one update of a network in the client's mode; it passes its images in its own."""
-    if ALL[attack] in LEARNED and state != "trained":
-        return
-    what = seed, net, client, attacker, data, state, batch_size, composition
-    key = ("modes", *what)
-    case = ctx.once(key, lambda: sent_in_modes(ctx, *what), most=AT_ONCE)
-    update, model, truth = case
-    aux, who = images(ctx, data, "aux"), registry.WITH_AUXILIARY
-    knowledge = held_by(aux, seed, iterations=LEARNING[data])
-    preparations = ready(ctx, attack, seed, net, data, state, attacker)
-    for attempt in contest(
-        update, model, who, knowledge, attacks=[ALL[attack]], prepared=preparations
-    ):
-        yield row_of(attempt, truth)
-
-
-IN_MODES = contested(
-    "modes",
-    quick=grid(**MODES[-1], data="MNIST, 5,000", state="untrained"),
-    paper=[s for m in MODES for s in grid(**m, data="MNIST", state=STATES)],
+HARD = next(iter(SOFT))
+EVALUATED = {"client": "evaluation", "attacker": "evaluation"}
+_SOFT = {"labelling": [*SOFT], **EVALUATED}
+_USUAL = {"labelling": HARD, "batch_size": USUAL["batch_size"]}
+CLIENT_STEPS = contested(
+    "client_steps",
+    quick=grid(**SMALL, **_SOFT, batch_size=8)
+    + grid(**MODES[-1], data=SMALL["data"], state="untrained", **_USUAL),
+    paper=grid(**LENET, **_SOFT, batch_size=[8, 32])
+    + [s for m in MODES for s in grid(**m, data="MNIST", state=STATES, **_USUAL)],
     trials=(2, 20),
-    trial=modes,
-    fixed={k: USUAL[k] for k in ("batch_size", "composition", "scheme")},
+    also=TOLD,
+    recorded_as={"softened": EVALUATED, "modes": {"labelling": HARD}},
 )
 
 
@@ -341,73 +289,48 @@ DEFENCES = contested(
 )
 
 
-def learnt(ctx, seed, data, defence, strength, users, participants, rounds, lr):
+def federation(ctx, seed, data, defence, strength, users, participants, rounds, lr):
     """Test accuracy of LeNet after federated training under a defence."""
     pool = images(ctx, data)
     model = ctx.build("lenet", pool.shape, pool.n_classes, seed=seed)
     of = {"samples": 80, "composition": "unbalanced", "seed": seed}
-    federation = Federation.of(model, pool, users=users, **of)
+    clients = Federation.of(model, pool, users=users, **of)
     protection = defence_of(defence, strength, model, seed, clients=users)
     for _ in range(rounds):
-        federation.round(participants, 1, 8, lr=lr, defence=protection)
+        clients.round(participants, 1, 8, lr=lr, defence=protection)
     return {"accuracy": accuracy(model, images(ctx, data, "tested"))}
 
 
-def utility(ctx, seed, data, defence, strength, users, participants, rounds, lr):
-    """Test accuracy of LeNet after federated training under a defence."""
-    how = data, defence, strength, users, participants, rounds, lr
-    return learnt(ctx, seed, *how)
+NOISE_ROUNDS = [20, 150]  # of the trainings that compare noise, quick and on MNIST
+_TEN = {"participants": 10, "lr": 0.1}
+_MANY = {"data": "MNIST", "users": 100}
+_NOISE = grid(defence="none", strength=0.0) + grid(defence="noise", strength=0.3)
 
 
-UTILITY = Experiment(
-    "utility",
-    utility,
-    quick=defended(
-        True, costly, data="MNIST, 5,000", users=40, participants=10, rounds=200
-    ),
-    paper=defended(False, costly, data="MNIST", users=100, participants=10, rounds=300),
+def with_noise(**setting):
+    """Settings of trainings without noise and with it."""
+    return [{**noise, **s} for s in grid(**setting) for noise in _NOISE]
+
+
+FEDERATIONS = Experiment(
+    "federations",
+    federation,
+    quick=defended(True, costly, data=SMALL["data"], users=40, rounds=200, **_TEN)
+    + with_noise(data=SMALL["data"], users=100, rounds=20, **_TEN),
+    paper=defended(False, costly, rounds=300, **_MANY, **_TEN)
+    + with_noise(participants=10, lr=[0.3, 0.1], rounds=150, **_MANY)
+    + with_noise(participants=90, lr=0.3, rounds=150, **_MANY, trials=3)
+    # without the first, which is no filter; NVFlare is an extra, which no quick run needs
+    + filters(False, (PERCENTILE, SVT), rounds=300, **_MANY, **_TEN, trials=3)[1:],
     trials=(1, 10),
     values=ACCURACY,
-    fixed={"lr": 0.1},
-)
-
-
-FILTERS_COST = Experiment(
-    "filters_cost",
-    utility,
-    quick=filters(
-        True, (SVT,), data="MNIST, 5,000", users=40, participants=10, rounds=20
-    ),
-    paper=filters(
-        False, (PERCENTILE, SVT), users=100, participants=10, rounds=300, data="MNIST"
-    ),
-    trials=(1, 3),
-    values=ACCURACY,
-    fixed={"lr": LR},
-)
-
-
-def spread(ctx, seed, data, participants, lr, rounds, strength, users):
-    """Test accuracy after training under one noise, by how many share a round and how far it goes."""
-    defence = "noise" if strength else "none"
-    return learnt(ctx, seed, data, defence, strength, users, participants, rounds, lr)
-
-
-SPREAD = Experiment(
-    "spread",
-    spread,
-    quick=grid(
-        data="MNIST, 5,000", participants=10, lr=0.1, rounds=20, strength=[0.0, 0.3]
-    ),
-    paper=grid(
-        data="MNIST", participants=10, lr=[0.3, 0.1], rounds=150, strength=[0.0, 0.3]
-    )
-    + grid(
-        data="MNIST", participants=90, lr=0.3, rounds=150, strength=[0.0, 0.3], trials=3
-    ),
-    trials=(1, 10),
-    values=ACCURACY,
-    fixed=dict(users=100),
+    recorded_as={
+        "utility": {},
+        "spread": {
+            "defence": lambda rows: np.where(rows["strength"] > 0, "noise", "none")
+        },
+        "filters_cost": {},
+    },
 )
 
 
@@ -551,6 +474,5 @@ LADDER = contested(
     trial=ladder,
     fixed={k: USUAL[k] for k in ("batch_size", "composition", "scheme", "strength")},
 )
-DEEP = [VGG, RESNET, VGG_TRAINED, RESNET_TRAINED]
-CONTESTS = [MODELS, *DEEP, COMPOSED, BY_SCHEME, SOFTENED, INPUTS, IN_MODES, DEFENCES]
+CONTESTS = [NETWORKS, COMPOSED, BY_SCHEME, CLIENT_STEPS, INPUTS, DEFENCES]
 CONTESTS += [AGGREGATION, LADDER]

@@ -294,8 +294,14 @@ def sent(
     adversary,
     aux_images,
     labelling,
+    client,
+    attacker,
 ):
-    """One update with what `contest` takes, who attacks it among them, and its true counts."""
+    """Make one update: return what `contest` takes, its adversary included, and the true counts.
+
+    `client` and `attacker` are the modes of the network, "training" or "evaluation", in the client's step and in the
+    attacker's own passes.
+    """
     soft = SOFT[labelling](seed) if labelling else Softening()
     pool, aux = images(ctx, data), images(ctx, data, "aux")
     generator = torch.Generator().manual_seed(seed)
@@ -307,7 +313,11 @@ def sent(
     if scheme == "FedSGD":
         labels = compose(composition, batch_size, pool.n_classes, 1, generator)
         index = draw(pool, labels, generator)
-        update = fedsgd(model, pool.x[index[0]], pool.y[index[0]], soft)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)  # of the dropout
+            x, y = pool.x[index[0]], pool.y[index[0]]
+            update = fedsgd(model.train(client == "training"), x, y, soft)
+        model.train(attacker == "training")
         truth = labels[0]
     else:
         schedule = SCHEMES[scheme]
@@ -360,10 +370,19 @@ def entrant(
     return ALL[name] if trained or ALL[name] not in LEARNED else None
 
 
-def one_update(ctx, seed, attack, labelling=None, **setting):
+def one_update(
+    ctx,
+    seed,
+    attack,
+    labelling=None,
+    client="evaluation",
+    attacker="evaluation",
+    **setting,
+):
     """One attack on one update; no row if the adversary cannot run it."""
-    setting = {**USUAL, "labelling": labelling, **setting}
-    if attacker := entrant(ctx, attack, seed, **setting):
+    step = {"labelling": labelling, "client": client, "attacker": attacker}
+    setting = {**USUAL, **step, **setting}
+    if chosen := entrant(ctx, attack, seed, **setting):
         key = ("update", seed, *sorted(setting.items()))
         make_case = partial(sent, ctx, seed, **setting)
         case, truth = ctx.once(key, make_case, most=AT_ONCE)
@@ -372,25 +391,29 @@ def one_update(ctx, seed, attack, labelling=None, **setting):
             "FedSGD",
             USUAL["aux_images"],
         ):
-            names = "net", "data", "state", "adversary"
+            names = "net", "data", "state", "adversary", "attacker"
             what = [setting[name] for name in names]
             preparations = ready(
                 ctx, attack, seed, *what, setting["defence"] == "no last bias"
             )
-        for attempt in contest(**case, attacks=[attacker], prepared=preparations):
+        for attempt in contest(**case, attacks=[chosen], prepared=preparations):
             yield row_of(attempt, truth)
 
 
 def contested(name, quick, paper, trials, also=(), trial=one_update, **more):
-    """Declare a contest: its settings, each for every attack by itself, and `USUAL` for what they do not say.
+    """Declare a contest: its settings, each for every attack by itself (or its own ``attack``), and `USUAL` for the rest.
 
     So an attack that is added is a new value of an axis, and the finished trials of the others stay.
     """
-    axes = set().union(*quick, *paper)
+    axes, attacks = set().union(*quick, *paper), [*ALL, *also]
     fixed = {name: value for name, value in USUAL.items() if name not in axes}
     how = {"facts": "reason", "times": "seconds", "fixed": fixed, **more}
     profiles = {
-        profile: [{**s, "attack": a} for s in settings for a in (*ALL, *also)]
+        profile: [
+            {**s, "attack": a}
+            for s in settings
+            for a in ([s["attack"]] if "attack" in s else attacks)
+        ]
         for profile, settings in (("quick", quick), ("paper", paper))
     }
     values = {**SCORES, "seconds": NUMBER}

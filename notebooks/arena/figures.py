@@ -6,20 +6,22 @@ from matplotlib.figure import Figure
 from fedleak.models import title
 from notebooks.arena import experiments as e
 from notebooks.arena.experiments_updates import FLOORS, KNOWS, STATES, TOLD
-from notebooks.arena.ranking import WITHOUT_AUX, answered, every, floor_of, of_images
-from notebooks.arena.ranking import rows_of, rungs, trade, waited, winners
+from notebooks.arena.ranking import WITHOUT_AUX, average_waiting, find_best
+from notebooks.arena.ranking import keep_complete, load_balance, load_kinds
+from notebooks.arena.ranking import load_labellings, load_networks, load_rows
+from notebooks.arena.ranking import load_rungs, score_baseline
 
-SHORT = {
+SHORT_NAMES = {
     "RLU, whole head": "RLU-wh",
     "GDBR, whitened": "GDBR-w",
     "after Decaf": "Decaf",
 }
-SHORT |= {"random guess": "random", "prior guess": "prior", KNOWS: "told"}
+SHORT_NAMES |= {"random guess": "random", "prior guess": "prior", KNOWS: "told"}
 GREY = "dimgrey"
 
 
-def one_update(scores, floors):
-    """iAcc of every attack on one update, from a mapping of names; the dashed line is the prior guess."""
+def draw_one_update(scores, floors):
+    """Draw the iAcc of every attack on one update, from a mapping of names to scores; dashed: the prior guess."""
     names = sorted(scores, key=lambda name: scores[name])
     figure = Figure(figsize=(6.8, 0.8 + 0.235 * len(names)), layout="constrained")
     ax = figure.subplots()
@@ -31,9 +33,13 @@ def one_update(scores, floors):
     return figure
 
 
-def board(ax, table, rows, columns, title, prior, only=None):
-    """A heat map of winners: name, iAcc, lead over the next; at its edge the prior guess, by `rows` or `columns`."""
-    cells = winners(table, [rows, columns], only)
+def draw_board(ax, table, rows, columns, title, prior, only=None):
+    """Draw the best attack of every cell as a heat map: name, iAcc and lead over the next (≈: not clear).
+
+    `rows` and `columns` name the table's columns that make a cell, `prior` the one of them at whose edge the prior guess
+    stands, `only` the attacks to choose from.
+    """
+    cells = find_best(table, [rows, columns], only)
     names = {c: list(dict.fromkeys(cells[c])) for c in (rows, columns)}
     values = cells.pivot(index=rows, columns=columns, values="iacc")
     values = values.loc[names[rows], names[columns]]
@@ -44,11 +50,11 @@ def board(ax, table, rows, columns, title, prior, only=None):
         lead = f"{'' if cell['clear'] else '≈ '}{round(cell['lead'], 2) + 0.0:+.2f}".replace(
             "-", "−"
         )
-        attack = SHORT.get(cell["attack"], cell["attack"])
+        attack = SHORT_NAMES.get(cell["attack"], cell["attack"])
         colour = "white" if cell["iacc"] > 0.6 else "black"
         ax.text(*place, f"{attack} {cell['iacc']:.2f}\n{lead}", color=colour, **middle)
     below = prior == columns
-    for place, floor in enumerate(floor_of(table, prior).loc[names[prior]]):
+    for place, floor in enumerate(score_baseline(table, prior).loc[names[prior]]):
         at = (place, len(names[rows])) if below else (len(names[columns]), place)
         ax.text(*at, f"{floor:.2f}", **middle)
     names[rows if below else columns].append("prior guess")
@@ -63,41 +69,41 @@ def board(ax, table, rows, columns, title, prior, only=None):
     ax.tick_params(which="minor", length=0)
 
 
-def labelled(table):
-    """Rows of several networks, with what the boards print."""
+def add_labels(table):
+    """Add the texts of the boards' rows and columns to rows of several networks."""
     row = table["net"].map(title) + ", " + table["state"]
     return table.assign(row=row, column="B = " + table["batch_size"].astype(str))
 
 
-def models(run):
-    """Who wins where, by network and batch size: above attacks without auxiliary data, below all."""
-    table = labelled(every(run))
+def draw_models(run):
+    """Draw the best attack by network and batch size: above without auxiliary data, below of all."""
+    table = add_labels(load_networks(run))
     figure = Figure(figsize=(7.3, 8), layout="constrained")
     above, below = figure.subplots(2, 1)
-    board(
+    draw_board(
         above, table, "row", "column", "without auxiliary data", "column", WITHOUT_AUX
     )
-    board(below, table, "row", "column", "with auxiliary data", "column")
+    draw_board(below, table, "row", "column", "with auxiliary data", "column")
     return figure
 
 
-def conditions(run):
-    """Who wins by composition of the batch, on the left, and by training scheme."""
+def draw_conditions(run):
+    """Draw the best attack by composition of the batch, on the left, and by training scheme."""
     parts = {"composition": e.COMPOSED, "scheme": e.BY_SCHEME}
     figure = Figure(figsize=(7.6, 5), layout="constrained")
     for ax, (axis, experiment) in zip(
         figure.subplots(1, 2), parts.items(), strict=True
     ):
-        board(ax, rows_of(run, experiment), axis, "state", f"by {axis}", axis)
+        draw_board(ax, load_rows(run, experiment), axis, "state", f"by {axis}", axis)
     return figure
 
 
-def softened(run):
-    """iAcc of single attacks on the trained network by how the client labels, at the larger batch size."""
-    table = rows_of(run, e.SOFTENED)
+def draw_softened(run):
+    """Draw the iAcc of single attacks on the trained network by the client's labelling, at the larger batch size."""
+    table = load_labellings(run)
     by = ["labelling", "state", "batch_size"]
     size = table["batch_size"].max()
-    table = answered(table, by).query("state == 'trained' and batch_size == @size")
+    table = keep_complete(table, by).query("state == 'trained' and batch_size == @size")
     mean = table.groupby(["attack", "labelling"])["iacc"].mean().unstack()
     names = ["LLG", "RLU", "RLU, whole head", "learned", *TOLD]
     figure = Figure(figsize=(7, 3.4), layout="constrained")
@@ -123,11 +129,11 @@ def softened(run):
     return figure
 
 
-def inputs(run):
-    """iAcc of every attack on images, texts and rows, untrained and trained; a space where it refused some updates."""
+def draw_inputs(run):
+    """Draw the iAcc of every attack on images, texts and tables, untrained and trained; a gap: some updates were rejected."""
     by = ["data", "state"]
-    table = of_images(run).query("batch_size == 32 and scheme == 'FedSGD'")
-    mean = answered(table, by).groupby(["attack", *by])["iacc"].mean().unstack()
+    table = load_kinds(run).query("batch_size == 32 and scheme == 'FedSGD'")
+    mean = keep_complete(table, by).groupby(["attack", *by])["iacc"].mean().unstack()
     order = mean["untrained"].unstack().mean(axis=1).sort_values().index
     panels = {"MNIST": "images: MNIST", "CLDR names": "texts: names"}
     panels |= {"wine": "rows: wine", "breast cancer": "rows: tumours"}
@@ -151,9 +157,9 @@ def inputs(run):
     return figure
 
 
-def balance(run):
-    """What each defence leaves to the best attack, untrained and trained, and what it costs the model."""
-    table = trade(run)
+def draw_balance(run):
+    """Draw the best attack's iAcc under each defence, untrained and trained, and the accuracy that the defence costs."""
+    table = load_balance(run)
     strength = table["strength"].map(lambda s: f", {s:g}" if s else "")
     names = (
         table["defence"]
@@ -166,7 +172,7 @@ def balance(run):
     axes = figure.subplots(1, 3, sharey=True)
     for ax, state in zip(axes, STATES):
         part = table[table["state"] == state]
-        error = np.nan_to_num(_sides(part, "iacc"))
+        error = np.nan_to_num(_measure_sides(part, "iacc"))
         ax.errorbar(
             part["iacc"], part["name"].map(order.index), xerr=error, fmt="D", color="C0"
         )
@@ -174,7 +180,7 @@ def balance(run):
         ax.set(title=state, xlabel="iAcc, best attack", xlim=(0, 1.05))
         ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     part = table.drop_duplicates("name")
-    error = np.nan_to_num(_sides(part, "cost"))
+    error = np.nan_to_num(_measure_sides(part, "cost"))
     axes[2].errorbar(
         part["cost"], part["name"].map(order.index), xerr=error, fmt="s", color="C3"
     )
@@ -184,15 +190,15 @@ def balance(run):
     return figure
 
 
-def _sides(part, value):
-    """How far an interval goes to both sides, [2, rows]."""
+def _measure_sides(part, value):
+    """Return the distances from a value to both ends of its interval, ``[2, rows]``."""
     ends = [part[value] - part[f"{value} low"], part[f"{value} high"] - part[value]]
     return np.clip(ends, 0, None)
 
 
-def waiting(run):
-    """What the sums of many rounds say of every client, by attack."""
-    mean = waited(run)
+def draw_waiting(run):
+    """Draw the iAcc over the clients from sums of many rounds, by attack."""
+    mean = average_waiting(run)
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for ax, state in zip(axes, STATES, strict=True):
@@ -217,38 +223,38 @@ def waiting(run):
     return figure
 
 
-NAMES = [*e.RUNGS, "only the sum, passive", "only the sum, malicious"]
+RUNG_NAMES = [*e.RUNGS, "only the sum, passive", "only the sum, malicious"]
 
 
-def ladder(run):
-    """The ladder of knowledge: every attack that an adversary can run, grey, and the best one by name."""
-    rows = rungs(run)
-    top = winners(rows, ["state", "rung"])
+def draw_ladder(run):
+    """Draw the ladder of knowledge: every attack that an adversary can run, grey, and the best one by name."""
+    rows = load_rungs(run)
+    top = find_best(rows, ["state", "rung"])
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for ax, state in zip(axes, STATES, strict=True):
-        part = answered(rows[rows["state"] == state], ["rung"])
+        part = keep_complete(rows[rows["state"] == state], ["rung"])
         averages = (
             part.groupby(["rung", "attack"], sort=False)["iacc"].mean().reset_index()
         )
         ax.scatter(
             averages["iacc"],
-            averages["rung"].map(NAMES.index),
+            averages["rung"].map(RUNG_NAMES.index),
             color="grey",
             alpha=0.45,
             s=22,
         )
         first = top[top["state"] == state]
-        x, y = first["iacc"], first["rung"].map(NAMES.index)
+        x, y = first["iacc"], first["rung"].map(RUNG_NAMES.index)
         ax.errorbar(
-            x, y, xerr=np.nan_to_num(_sides(first, "iacc")), fmt="D", color="C0"
+            x, y, xerr=np.nan_to_num(_measure_sides(first, "iacc")), fmt="D", color="C0"
         )
         for attack, iacc, place in zip(first["attack"], x, y, strict=True):
             to_left = {"ha": "right", "xytext": (-2, 8)}
             side = to_left if iacc > 0.5 else {"ha": "left", "xytext": (2, 8)}
             side |= {"textcoords": "offset points", "fontsize": 9}
             ax.annotate(f"{attack} {iacc:.2f}", (iacc, place), **side)
-        limits = {"xlim": (-0.03, 1.08), "ylim": (len(NAMES) - 0.5, -0.8)}
+        limits = {"xlim": (-0.03, 1.08), "ylim": (len(RUNG_NAMES) - 0.5, -0.8)}
         ax.set(title=f"{state} model", xlabel="iAcc", **limits)
-        ax.set_yticks(range(len(NAMES)), NAMES)
+        ax.set_yticks(range(len(RUNG_NAMES)), RUNG_NAMES)
     return figure

@@ -10,15 +10,19 @@ from notebooks.show import enumerated, markdown
 from fedleak_book.experiments import Number, entering, predictions
 from fedleak_book.experiments.kinds import NUMBER, interval
 from notebooks.arena import experiments as e
+from notebooks.arena import ranking
 from notebooks.arena import experiments_entered as x
 from notebooks.arena.claims import MIXED, SMOOTHED
 from notebooks.arena.experiments_updates import FLOORS, KNOWS
-from notebooks.arena.figures import labelled
-from notebooks.arena.ranking import CELL, KIND, REAL, WHOLE, adapting, answered
-from notebooks.arena.ranking import best_of, by_network, deep, every, floor_of, leads
-from notebooks.arena.ranking import means, met_once, noisy, of_images, patient, rows_of
-from notebooks.arena.ranking import trade, waited
-from notebooks.arena.ranking import winners, wide_of
+from notebooks.arena.figures import add_labels
+from notebooks.arena.ranking import DATA_CELL, NETWORK_CELL, READERS, WHOLE_HEAD
+from notebooks.arena.ranking import average_by_network, average_waiting, compare_deep
+from notebooks.arena.ranking import compare_fresh, compare_informed, compare_lenets
+from notebooks.arena.ranking import compare_noise, find_best, keep_complete
+from notebooks.arena.ranking import load_balance, load_kinds, load_labellings
+from notebooks.arena.ranking import load_lenets, load_networks, load_rows
+from notebooks.arena.ranking import score_baseline, score_best, score_waiting
+from notebooks.arena.ranking import select_trainings, split_cells, tabulate_means
 
 
 def parts(*pieces):
@@ -37,9 +41,12 @@ def numbers(frame, form=".2f"):
 
 def board(run):
     """Every attack on every network"""
-    rows = every(run)
-    wide = means(labelled(rows), "row", "column")
-    best, prior = best_of(rows, CELL, [*REAL, KNOWS]), floor_of(rows, CELL)
+    rows = load_networks(run)
+    wide = tabulate_means(add_labels(rows), "row", "column")
+    best, prior = (
+        score_best(rows, NETWORK_CELL, [*READERS, KNOWS]),
+        score_baseline(rows, NETWORK_CELL),
+    )
     lead = (best - prior).unstack("state")
     remaining = (
         (100 * lead["trained"] / lead["untrained"]).groupby("net").agg(["min", "max"])
@@ -49,8 +56,8 @@ def board(run):
         for net, low, high in remaining.itertuples()
     )
     mean = (
-        answered(rows, CELL)
-        .groupby([*CELL, "attack"])["iacc"]
+        keep_complete(rows, NETWORK_CELL)
+        .groupby([*NETWORK_CELL, "attack"])["iacc"]
         .mean()
         .unstack()
         .round(9)
@@ -59,7 +66,9 @@ def board(run):
     behind = trained.max(axis=1) - trained["LLG"]
     far = behind.drop("lenet")[trained.drop("lenet").idxmax(axis=1) != "after SPEAR"]
     over = (mean["ZLG"] - mean["prior guess"]).drop("lenet", level="net").max()
-    right = run.best(e.TRAINED).groupby("network", sort=False)["accuracy"].mean()
+    trained = run.best(e.TRAINED)
+    right = trained[~trained["data"].isin(list(e.KINDS))]
+    right = right.groupby("network", sort=False)["accuracy"].mean()
     answered_rows = rows[
         rows["iacc"].notna() & ~rows["attack"].isin(FLOORS) & (rows["net"] == "lenet")
     ]
@@ -95,7 +104,7 @@ def board(run):
 
 def deep_learned(run):
     """The learned attacker on trained networks"""
-    cells = pd.DataFrame(deep(run))
+    cells = pd.DataFrame(compare_deep(run))
     gain = (cells["told"] - cells["learned"]).groupby(cells["net"]).mean()
     table = (
         {
@@ -108,16 +117,16 @@ def deep_learned(run):
             "lead, uninformed": f"{Number.of(row, 'lead'):+.2f ci}",
             "lead, told": f"{Number.of(row, 'lead told'):+.2f ci}",
         }
-        for row in deep(run)
+        for row in compare_deep(run)
     )
     missed = ", ".join(
         f"{row['which']} at {row['batch_size']} on {models.title(row['net'])}"
-        for row in deep(run)
+        for row in compare_deep(run)
         if row["lead"] < 0.05
     )
     lenet = "; ".join(
         f"B = {row['batch_size']}: {Number(row['lead'], row['low'], row['high']):+.2f ci} over {row['other']}"
-        for row in leads(run)
+        for row in compare_lenets(run)
     )
     return parts(
         f"""
@@ -147,7 +156,7 @@ def deep_learned(run):
 
 def splitting(run):
     """Exact splitting"""
-    rows = rows_of(run, e.MODELS).query("batch_size == 8")
+    rows = load_lenets(run).query("batch_size == 8")
     wide = rows.set_index(["state", "trial", "attack"])["iacc"].unstack()
     read, trained = wide["after SPEAR"].dropna(), wide.loc["trained"]
     count, asked = read.groupby("state").size(), wide.groupby("state").size()
@@ -177,7 +186,7 @@ def fresh(run):
             "rival over the guess": f"{Number.of(row, 'over'):+.3f ci}",
             "networks": row["n"],
         }
-        for row in met_once(run)
+        for row in compare_fresh(run)
     )
     recorded = run.recorded_rows(e.ANEW) is not None
     return parts(
@@ -254,7 +263,7 @@ def ten(run):
     """The learned attacker's leads on ten networks of each kind, as a table and in a sentence, from recorded rows."""
     if run.recorded_rows(e.ANEW) is None and run.profile != "paper":
         return "**Not recorded**: one network of this run decides nothing."
-    rows = pd.DataFrame(met_once(run))
+    rows = pd.DataFrame(compare_fresh(run))
     ends = zip(rows["lead"], rows["lead low"], rows["lead high"], strict=True)
     rows["shown"] = [f"{Number(*ends_of_row):+.2f ci}" for ends_of_row in ends]
     rows["network"] = rows["net"].map(models.title)
@@ -276,9 +285,9 @@ def ten(run):
 def conditions(run):
     """Lead over the prior guess, by composition"""
     by = ["state", "composition"]
-    rows = rows_of(run, e.COMPOSED)
-    over = winners(rows, by, REAL).set_index(by)
-    over = over.assign(prior=floor_of(rows, by)).reset_index()
+    rows = load_rows(run, e.COMPOSED)
+    over = find_best(rows, by, READERS).set_index(by)
+    over = over.assign(prior=score_baseline(rows, by)).reset_index()
     even = (
         rows.query("state == 'trained' and composition == 'balanced'")
         .groupby("attack")["iacc"]
@@ -310,11 +319,11 @@ def conditions(run):
 
 def soft(run):
     """Labels that are not one-hot"""
-    rows = rows_of(run, e.SOFTENED)
+    rows = load_labellings(run)
     by = ["labelling", "state", "batch_size"]
     untold = rows[~rows["attack"].str.endswith(", told")]
-    cells = winners(untold, by, REAL).set_index(by)
-    cells = cells.assign(prior=floor_of(rows, by)).reset_index()
+    cells = find_best(untold, by, READERS).set_index(by)
+    cells = cells.assign(prior=score_baseline(rows, by)).reset_index()
     table = (
         {
             "labels": row["labelling"],
@@ -326,7 +335,7 @@ def soft(run):
         }
         for row in cells.to_dict("records")
     )
-    trained = answered(rows, by).query("state == 'trained'")
+    trained = keep_complete(rows, by).query("state == 'trained'")
     mean = trained.groupby(["attack", "labelling", "batch_size"])["iacc"].mean()
     hard, (small, large) = (
         "one-hot",
@@ -335,14 +344,16 @@ def soft(run):
         else (8, 8),
     )
     informed = []
-    for name in ("RLU", WHOLE):
+    for name in ("RLU", WHOLE_HEAD):
         gains = []
         for size in (small, large):
             cell = trained[trained["batch_size"] == size]
             wide = cell.pivot(
                 index="trial", columns=["attack", "labelling"], values="iacc"
             )
-            gap = by_network(wide[f"{name}, told", SMOOTHED] - wide[name, hard], cell)
+            gap = average_by_network(
+                wide[f"{name}, told", SMOOTHED] - wide[name, hard], cell
+            )
             gains.append(
                 f"{mean[f'{name}, told', SMOOTHED, size]:.2f} after {mean[name, hard, size]:.2f} at {size} (gain {Number(gap.mean(), *interval(gap, NUMBER)):+.2f ci})"
             )
@@ -354,7 +365,7 @@ def soft(run):
     )
     mixed = {
         name: f"{enumerated([mean[name, MIXED, s] for s in (small, large)])} of mixed labels, after {enumerated([mean[name, hard, s] for s in (small, large)])}"
-        for name in ("LLG", "RLU", WHOLE, "learned")
+        for name in ("LLG", "RLU", WHOLE_HEAD, "learned")
     }
     return parts(
         "The best attack that is uninformed of the smoothing, by kind of label, with $\\varepsilon = 0.1$ and $\\alpha = 1$.",
@@ -378,7 +389,9 @@ def soft(run):
 
 def split_rows(run):
     """How many batches of eight rows or texts "after SPEAR" splits: answered, all, and the least iAcc, by network and data."""
-    split = rows_of(run, e.INPUTS).query("attack == 'after SPEAR' and batch_size == 8")
+    split = load_rows(run, e.INPUTS).query(
+        "attack == 'after SPEAR' and batch_size == 8"
+    )
     return split.groupby(["state", "data"])["iacc"].agg(["count", "size", "min"])
 
 
@@ -389,10 +402,12 @@ def inputs(run):
         f"{row['count']:.0f} of {row['size']:.0f} of {data}"
         for data, row in eight.iterrows()
     )
-    by_data = of_images(run)
+    by_data = load_kinds(run)
     names = ["MNIST", *e.KINDS]
-    cells = winners(by_data, KIND, [*REAL, "learned"])
-    cells["prior"] = [*floor_of(by_data, KIND).reindex(cells.set_index(KIND).index)]
+    cells = find_best(by_data, DATA_CELL, [*READERS, "learned"])
+    cells["prior"] = [
+        *score_baseline(by_data, DATA_CELL).reindex(cells.set_index(DATA_CELL).index)
+    ]
     table = (
         {
             "data": row["data"],
@@ -407,14 +422,15 @@ def inputs(run):
         for name in names
         for row in cells[cells["data"] == name].to_dict("records")
     )
-    out = rows_of(run, e.INPUTS).query("iacc.isna()")
+    out = load_rows(run, e.INPUTS).query("iacc.isna()")
     why = out["reason"].str.replace(r"\d+ (samples|steps)", r"K \1", regex=True)
     out = out.assign(why=why.str.replace(r"got \d+ ", "got r ", regex=True))
     out = out.groupby(["attack", "why"], sort=False)
     out = out.agg(
         data=("data", lambda d: ", ".join(dict.fromkeys(d))), updates=("trial", "size")
     )
-    right = run.best(e.INPUTS_TRAINED).groupby("data", sort=False)["accuracy"]
+    right = run.cells(e.TRAINED, data=list(e.KINDS))
+    right = right.groupby("data", sort=False)["accuracy"]
     right = ", ".join(
         f"{data} {low:.2f} to {high:.2f}"
         for data, low, high in right.agg(["min", "max"]).itertuples()
@@ -457,7 +473,7 @@ def modes(run):
             "best attack": row["attack"],
             "its iAcc": f"{Number.of(row, 'iacc'):.2f ci}",
         }
-        for row in winners(rows_of(run, e.IN_MODES), by, REAL).to_dict("records")
+        for row in find_best(ranking.load_modes(run), by, READERS).to_dict("records")
     )
     return parts(
         """
@@ -471,7 +487,7 @@ def modes(run):
 
 def balance(run):
     """Benefit and cost of defences"""
-    trades = trade(run)
+    trades = load_balance(run)
     table = []
     for row in trades.to_dict("records"):
         name = row["defence"] + (f", {row['who']} server" if row["who"] else "")
@@ -500,13 +516,14 @@ def balance(run):
             "lead over the best other": f"{Number.of(row, 'lead'):+.2f ci} ({row['other']})",
             "prior guess": f"{row['prior']:.2f}",
         }
-        for row in adapting(run)
+        for row in compare_informed(run)
     )
-    rlu = rows_of(run, e.DEFENCES).query(
+    rlu = load_rows(run, e.DEFENCES).query(
         "defence == 'noise' and state == 'untrained' and attack == 'RLU'"
     )
     rlu = rlu.groupby("strength")["iacc"].mean()
-    bare = run.best_rows(e.UTILITY).query("defence == 'none'")["accuracy"]
+    bare = select_trainings(run.best_rows(e.FEDERATIONS))
+    bare = bare.query("defence == 'none'")["accuracy"]
     return parts(
         f"""
         *Reduction* is the reduction in the best attack's iAcc, with a 95 % interval over the networks; *accuracy lost* has one over the trainings.
@@ -541,8 +558,8 @@ def balance(run):
 
 def wait(run):
     """A server that waits"""
-    mean = waited(run)
-    best = patient(run)
+    mean = average_waiting(run)
+    best = score_waiting(run)
     rounds = best.index.levels[1]
     first, last = rounds[0], rounds[-1]
     return f"""
@@ -567,7 +584,7 @@ def noise(run):
             else f"{Number(row['cost']):+.2f}",
             "trainings": row["n"],
         }
-        for row in noisy(run)
+        for row in compare_noise(run)
     )
     return parts(
         "150 rounds, each training also without noise, from the same start and with the same users. A cost below 0 is a gain.",
@@ -581,11 +598,11 @@ def noise(run):
 
 def knowledge(run):
     """Value of knowledge"""
-    rows = rows_of(run, e.LADDER).query(
+    rows = load_rows(run, e.LADDER).query(
         "state == 'trained' and rung == '+ many images a class'"
     )
-    ((_, wide, cell),) = wide_of(rows, ["rung"])
-    gap = by_network(wide["learned"] - wide["LLG"], cell)
+    ((_, wide, cell),) = split_cells(rows, ["rung"])
+    gap = average_by_network(wide["learned"] - wide["LLG"], cell)
     return f"""
     On trained LeNets the learned attacker's lead over LLG, which needs the gradients alone, is
     {Number(gap.mean(), *interval(gap, NUMBER)):+.2f ci} over the three networks. {{ref}}`Ten more networks <arena-anew>` show its leads over better rivals. Auxiliary data give the mean softmax of each class. On a trained network the mean over a client's few
@@ -595,7 +612,7 @@ def knowledge(run):
 
 def refused(run):
     """Rejected updates"""
-    tables = every(run), rows_of(run, e.BY_SCHEME), rows_of(run, e.DEFENCES)
+    tables = load_networks(run), load_rows(run, e.BY_SCHEME), load_rows(run, e.DEFENCES)
     out = pd.concat(tables, ignore_index=True).query("iacc.isna()")
     why = (
         out["reason"]

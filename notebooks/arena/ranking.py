@@ -17,22 +17,22 @@ from notebooks.arena import experiments as e
 from notebooks.arena.experiments_updates import ALL, ENTRANTS, FISHERS, FLOORS, KNOWS
 from notebooks.arena.experiments_updates import SETS, USUAL
 
-WHOLE = "RLU, whole head"
-OURS = ["learned", KNOWS, WHOLE, "GDBR, whitened", *FLOORS]
+WHOLE_HEAD = "RLU, whole head"
+UNPUBLISHED = ["learned", KNOWS, WHOLE_HEAD, "GDBR, whitened", *FLOORS]
 """Attacks that no paper has published."""
-REAL = [name for name, attack in ALL.items() if not attack.blind]
+READERS = [name for name, attack in ALL.items() if not attack.blind]
 WITHOUT_AUX = [
     attack.name
     for attack in ENTRANTS
     if not attack.lacking(registry.WHITE_BOX) and "aux" not in attack.options
 ]
-MALICIOUS = {attack.name for attack in FISHERS}
-CELL = ["net", "state", "batch_size"]
-KIND = ["data", "state", "batch_size", "scheme"]
+MALICIOUS_ATTACKS = {attack.name for attack in FISHERS}
+NETWORK_CELL = ["net", "state", "batch_size"]
+DATA_CELL = ["data", "state", "batch_size", "scheme"]
 
 
-def networks(rows):
-    """The network of each row: an untrained one is its trial's own, the trained ones are a few, picked by the seed."""
+def find_networks(rows):
+    """Return the network of each row: an untrained one is its trial's own, a trained one is one of a few, picked by the seed."""
     seeds = rows.get("seed")
     if seeds is None:  # recorded, from the seed 0
         seeds = np.array(seeds_of(0, rows["trial"].max() + 1))[rows["trial"]]
@@ -41,23 +41,28 @@ def networks(rows):
 
 
 @cache
-def rows_of(run, *experiments, now=False):
-    """Trial rows with their networks: the recorded ones where there are any, or those of this run."""
+def load_rows(run, *experiments, now=False):
+    """Return the trial rows of some experiments with their networks: recorded ones where there are any, or this run's (`now`)."""
     tables = [
         run.rows(x).assign(source=NOW) if now else run.best_rows(x) for x in experiments
     ]
-    return pd.concat([t.assign(network=networks(t)) for t in tables], ignore_index=True)
+    return pd.concat(
+        [t.assign(network=find_networks(t)) for t in tables], ignore_index=True
+    )
 
 
-def answered(table, by):
-    """The rows of those attacks that answered every update of a cell: who refuses some of them is not ranked there."""
+def keep_complete(table, by):
+    """Keep, in each cell of the columns `by`, the rows of the attacks that answered every update; the others are not ranked."""
     given = table["iacc"].notna().groupby([table[c] for c in (*by, "attack")])
     return table[given.transform("all")]
 
 
-def means(table, rows, columns):
-    """Mean iAcc by attack and row, and over the rows, of who answered every update there; and the cells answered."""
-    full = answered(table, [rows, columns]).groupby(["attack", rows, columns])
+def tabulate_means(table, rows, columns):
+    """Tabulate the mean iAcc per attack: a column per value of `rows`, and their mean; `columns` is the cells' other column.
+
+    Only attacks that answered every update of a cell count there; ``cells`` is the number of these cells.
+    """
+    full = keep_complete(table, [rows, columns]).groupby(["attack", rows, columns])
     scores = full["iacc"].mean().groupby(["attack", rows]).agg(["mean", "size"])
     asked = table.groupby(rows)[columns].nunique()
     complete = scores["mean"][scores["size"] == asked.reindex(scores.index, level=rows)]
@@ -70,130 +75,157 @@ def means(table, rows, columns):
     return wide.rename_axis(index="attack", columns=None).reset_index()
 
 
-def by_network(values, cell):
-    """Means of a cell's values, one an update, over the updates of each network: these are independent."""
+def average_by_network(values, cell):
+    """Average a cell's values, one per update, over the updates of each network: these means are independent."""
     of = cell.groupby("trial")["network"].first().to_numpy()
     return pd.Series(np.asarray(values)).groupby(of).mean().to_numpy()
 
 
-def ends(values, cell, kind=NUMBER):
-    """The 95 % interval, over the networks, of values that there is one of an update."""
-    return interval(by_network(values, cell), kind)
+def compute_interval(values, cell, kind=NUMBER):
+    """Return the 95 % interval, over the networks, of a cell's values, one per update."""
+    return interval(average_by_network(values, cell), kind)
 
 
-def wide_of(table, by):
-    """By cell, a column an attack and a row an update, of the attacks that answered all of them; and the cell's rows."""
-    for keys, cell in answered(table, by).groupby(by, sort=False):
+def split_cells(table, by):
+    """Yield each cell of the columns `by`: its keys, its iAcc with a row per update and a column per attack, and its rows.
+
+    Attacks that did not answer every update of the cell have no column.
+    """
+    for keys, cell in keep_complete(table, by).groupby(by, sort=False):
         keys = keys if len(by) > 1 else keys[0]
         yield keys, cell.pivot(index="trial", columns="attack", values="iacc"), cell
 
 
-def network_of(cell):
-    """The network of each update of a cell, by its trial."""
+def index_networks(cell):
+    """Return the network of each update of a cell, by trial."""
     return cell.groupby("trial")["network"].first()
 
 
-def numbers(name, number):
-    """A number and the ends of its interval as columns of a row."""
+def as_columns(name, number):
+    """Return a number and the ends of its interval as columns of a row."""
     return {name: float(number), f"{name} low": number.low, f"{name} high": number.high}
 
 
-def rivals_of(wide, *ours):
-    """The attacks of a cell without these and the guesses."""
+def list_rivals(wide, *ours):
+    """List the attacks of a cell's frame without some attacks (`ours`) and without the baselines."""
     return [name for name in wide if name not in (*ours, *FLOORS)]
 
 
-def winners(table, by, only=None):
-    """The best attack of every cell (`cells.best_of`), its interval, its lead over the next, and whether that is clear.
+def find_best(table, by, only=None):
+    """Find the best attack of every cell (`cells.best_of`): its iAcc with interval, its lead over the next, and whether that is clear.
 
-    Of equal attacks the one is taken that needs least; an attack that refused an update of a cell is out.
+    `by` names the columns that make a cell, `only` the attacks to choose from (default: all). Of equal attacks the one is
+    taken that needs least; an attack that rejected an update of a cell is out.
     """
     rows, need = [], {attack.name: len(attack.needs) for attack in ALL.values()}
-    for keys, wide, cell in wide_of(table, by):
+    for keys, wide, cell in split_cells(table, by):
         keys = keys if len(by) > 1 else [keys]
         wide = wide[sorted(wide, key=lambda name: need.get(name, 9))]
         labels = cell.get("batch_size", pd.Series(USUAL["batch_size"])).min()
-        best = cells.best_of(wide, network_of(cell), rate(labels), only)
+        best = cells.best_of(wide, index_networks(cell), rate(labels), only)
         row = dict(zip(by, keys, strict=True))
         row |= {"attack": best.attack, "second": best.second, "cell": cell}
         row["each"] = best.scores.to_numpy()
-        row |= numbers("iacc", best.score) | numbers("lead", best.lead)
+        row |= as_columns("iacc", best.score) | as_columns("lead", best.lead)
         row |= {"clear": best.lead.low > 0, "networks": best.score.n, "n": len(wide)}
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def over_floor(row, name="prior guess"):
-    """The lead of a cell's best attack, a row of `winners`, over a floor on the same updates."""
+def measure_lead(row, name="prior guess"):
+    """Return the lead of a cell's best attack, a row of `find_best`, over a baseline on the same updates."""
     cell = row["cell"]
     floor = cell[cell["attack"] == name].set_index("trial")["iacc"].sort_index()
-    return cells.mean_of(pd.Series(row["each"], floor.index) - floor, network_of(cell))
+    return cells.mean_of(
+        pd.Series(row["each"], floor.index) - floor, index_networks(cell)
+    )
 
 
-def best_of(table, by, only=None):
-    """The iAcc of the best attack of every cell, with `by` as its index."""
-    return winners(table, by, only).set_index(by)["iacc"]
+def score_best(table, by, only=None):
+    """Return the iAcc of the best attack of every cell, with the columns `by` as index; `only` as in `find_best`."""
+    return find_best(table, by, only).set_index(by)["iacc"]
 
 
-def floor_of(table, by, name="prior guess"):
-    """Mean iAcc of a floor in every cell."""
+def score_baseline(table, by, name="prior guess"):
+    """Return the mean iAcc of a baseline in every cell, with the columns `by` as index."""
     return table[table["attack"] == name].groupby(by, sort=False)["iacc"].mean()
 
 
-def every(run):
-    """The boards of all networks."""
-    return rows_of(run, e.MODELS, *e.DEEP).sort_values("batch_size", kind="stable")
+def load_networks(run):
+    """Return the rows of all networks, by batch size."""
+    return load_rows(run, e.NETWORKS).sort_values("batch_size", kind="stable")
 
 
-def leads(run):
-    """The learned attacker on trained LeNets, by batch size: its lead over the best other attack, with its interval."""
-    table = rows_of(run, e.MODELS).query("state == 'trained'")
-    for size, wide, cell in wide_of(table, ["batch_size"]):
-        rivals = rivals_of(wide, "learned")
-        lead, other = cells.lead_of(wide, "learned", rivals, network_of(cell))
+def load_lenets(run):
+    """Return the rows of LeNets, at every state and batch size."""
+    return load_rows(run, e.NETWORKS).query("net == 'lenet'")
+
+
+def load_labellings(run):
+    """Return the rows by how the client labels its batch, with networks in evaluation mode."""
+    return load_rows(run, e.CLIENT_STEPS).query("net == 'lenet'")
+
+
+def load_modes(run):
+    """Return the rows by the modes, training or evaluation, in which client and attacker have the network."""
+    return load_rows(run, e.CLIENT_STEPS).query("net != 'lenet'")
+
+
+def select_trainings(rows):
+    """Keep, of rows of federated trainings, those under each defence, without the shorter ones that compare noise."""
+    return rows[~rows["rounds"].isin(e.NOISE_ROUNDS)]
+
+
+def compare_lenets(run):
+    """Yield, per batch size, the learned attacker's lead over the best other attack on trained LeNets, with its interval."""
+    table = load_lenets(run).query("state == 'trained'")
+    for size, wide, cell in split_cells(table, ["batch_size"]):
+        rivals = list_rivals(wide, "learned")
+        lead, other = cells.lead_of(wide, "learned", rivals, index_networks(cell))
         row = {"batch_size": size, "other": other, "lead": float(lead)}
         yield row | {"low": lead.low, "high": lead.high}
 
 
-def deep(run):
-    """Trained deep networks, by network and batch size: our attackers, and the best published one with its name."""
-    table = rows_of(run, e.VGG_TRAINED, e.RESNET_TRAINED)
-    for (net, size), wide, cell in wide_of(table, ["net", "batch_size"]):
-        mean, rivals = wide.mean(), [name for name in wide if name not in OURS]
-        best = cells.best_of(wide, network_of(cell), among=rivals)
+def compare_deep(run):
+    """Yield, per trained deep network and batch size, iAcc of our attackers and of the best published attack, with our leads."""
+    table = load_rows(run, e.NETWORKS).query("net != 'lenet' and state == 'trained'")
+    for (net, size), wide, cell in split_cells(table, ["net", "batch_size"]):
+        mean, rivals = wide.mean(), [name for name in wide if name not in UNPUBLISHED]
+        best = cells.best_of(wide, index_networks(cell), among=rivals)
         row = {"net": net, "batch_size": size, "which": best.attack}
         row |= {"published": float(best.score), "learned": mean["learned"]}
-        row |= {"told": mean[KNOWS], "whole": mean[WHOLE]}
+        row |= {"told": mean[KNOWS], "whole": mean[WHOLE_HEAD]}
         for name, ours in (("lead", "learned"), ("lead told", KNOWS)):
-            lead, _ = cells.lead_of(wide, ours, rivals, network_of(cell))
-            row |= numbers(name, lead)
+            lead, _ = cells.lead_of(wide, ours, rivals, index_networks(cell))
+            row |= as_columns(name, lead)
             # the previous rule picked the rival on the updates that it was scored on
             row[f"{name}, rival picked on them"] = mean[ours] - wide[best.attack].mean()
         yield row
 
 
-def twelve(run):
-    """Trained cells: the lead of the learned attacker, after SPEAR's splitting where that reads a batch, over the best
-    other attack that answers every update.
+def compare_combined(run):
+    """Yield, per trained network and batch size, the lead of a combined attacker over the best other attack.
+
+    It is *after SPEAR* where that splits a batch, and the learned attacker elsewhere.
     """
-    table = rows_of(run, e.MODELS, *e.DEEP).query("state == 'trained'")
+    table = load_rows(run, e.NETWORKS).query("state == 'trained'")
     split = table.query("attack == 'after SPEAR'")
     split = split.set_index(["net", "batch_size", "trial"])["iacc"].dropna()
-    for (net, size), wide, cell in wide_of(table, ["net", "batch_size"]):
+    for (net, size), wide, cell in split_cells(table, ["net", "batch_size"]):
         ours = [
             split.get((net, size, trial), wide["learned"][trial])
             for trial in wide.index
         ]
-        rivals = rivals_of(wide, "learned", KNOWS)
+        rivals = list_rivals(wide, "learned", KNOWS)
         lead, other = cells.lead_of(
-            wide.assign(ours=ours), "ours", rivals, network_of(cell)
+            wide.assign(ours=ours), "ours", rivals, index_networks(cell)
         )
         row = {"net": net, "batch_size": size, "other": other, "lead": float(lead)}
         yield row | {"low": lead.low, "high": lead.high}
 
 
-def met_once(run):
-    """Ten fresh networks of a kind, by batch size: the learned attacker's lead over the rival, and the rival's over the guess."""
+def compare_fresh(run):
+    """Yield, per network and batch size, the leads on ten fresh networks: learned attacker over rival, rival over prior guess."""
     by = ["net", "batch_size"]
     rows = run.best_rows(e.ANEW)
     wide = rows.pivot(index=[*by, "trial"], columns="attack", values="iacc")
@@ -214,94 +246,103 @@ def met_once(run):
         yield row
 
 
-def adapting(run):
-    """Per defence: the informed and the uninformed learned attacker, and the informed one against the best other."""
-    table = rows_of(run, e.DEFENCES).query(
+def compare_informed(run):
+    """Yield, per defence and strength, the learned attacker informed of it, its gain by that, and its lead over the best other."""
+    table = load_rows(run, e.DEFENCES).query(
         "state == 'trained' and defence not in ('none', 'no last bias')"
     )
-    for (defence, strength), wide, cell in wide_of(table, ["defence", "strength"]):
+    for (defence, strength), wide, cell in split_cells(table, ["defence", "strength"]):
         if e.ADAPTIVE not in wide:
             continue
-        informed, networks = wide[e.ADAPTIVE], network_of(cell)
+        informed, networks = wide[e.ADAPTIVE], index_networks(cell)
         gain = cells.mean_of(informed - wide["learned"], networks)
-        rivals = rivals_of(wide, e.ADAPTIVE)
+        rivals = list_rivals(wide, e.ADAPTIVE)
         lead, other = cells.lead_of(wide, e.ADAPTIVE, rivals, networks)
         row = {"defence": defence, "strength": strength, "told": informed.mean()}
         row |= {"other": other, "untold": wide["learned"].mean()}
         row |= {"prior": wide["prior guess"].mean()}
-        yield row | numbers("gain", gain) | numbers("lead", lead)
+        yield row | as_columns("gain", gain) | as_columns("lead", lead)
 
 
-def of_images(run):
-    """Texts and rows, with the images of LeNet on MNIST under the same conditions."""
-    images = rows_of(run, e.MODELS).query("batch_size == [8, 32]")
-    steps = rows_of(run, e.BY_SCHEME).query("scheme == 'FedAvg'")
+def load_kinds(run):
+    """Return the rows of texts and tables, with those of images (LeNet on MNIST) under the same conditions."""
+    images = load_lenets(run).query("batch_size == [8, 32]")
+    steps = load_rows(run, e.BY_SCHEME).query("scheme == 'FedAvg'")
     images, steps = images.assign(scheme="FedSGD"), steps.assign(batch_size=32)
-    tables = images, steps, rows_of(run, e.INPUTS)
+    tables = images, steps, load_rows(run, e.INPUTS)
     return pd.concat(tables, ignore_index=True)
 
 
-def beside_images(run, floor=None):
-    """The best attack's iAcc, or a floor's, by state and data: batches of 32, one step."""
-    table = of_images(run).query("batch_size == 32 and scheme == 'FedSGD'")
-    score = best_of if floor is None else partial(floor_of, name=floor)
+def score_kinds(run, floor=None):
+    """Return the iAcc of the best attack, or of the baseline `floor`, by state and data: batches of 32, one step."""
+    table = load_kinds(run).query("batch_size == 32 and scheme == 'FedSGD'")
+    score = score_best if floor is None else partial(score_baseline, name=floor)
     return score(table, ["state", "data"])
 
 
-def refusing(run, *data):
-    """Attacks that answer every update of an untrained LeNet and none of these data's."""
-    rows = of_images(run).query("batch_size == 32 and scheme == 'FedSGD'")
+def list_rejecting(run, *data):
+    """List the attacks that answer every update of an untrained LeNet and none of these data's."""
+    rows = load_kinds(run).query("batch_size == 32 and scheme == 'FedSGD'")
     given = rows[rows["state"] == "untrained"].groupby(["attack", "data"])["iacc"]
     share = given.count().unstack() / given.size().unstack()
     return share.index[(share["MNIST"] == 1) & (share[[*data]] == 0).all(axis=1)]
 
 
-def learned_leads(run):
-    """The learned attacker's leads over the best other that reads the update, by data: one a batch size."""
-    table = rows_of(run, e.INPUTS).query("state == 'trained' and scheme == 'FedSGD'")
+def compare_by_data(run):
+    """Return the learned attacker's leads over the best other attack that reads the update: per data, one per batch size."""
+    table = load_rows(run, e.INPUTS).query("state == 'trained' and scheme == 'FedSGD'")
     gaps = {}
-    for (data, _), wide, _ in wide_of(table, ["data", "batch_size"]):
-        lead, _ = cells.lead_of(wide, "learned", rivals_of(wide, "learned"))
+    for (data, _), wide, _ in split_cells(table, ["data", "batch_size"]):
+        lead, _ = cells.lead_of(wide, "learned", list_rivals(wide, "learned"))
         gaps.setdefault(data, []).append(float(lead))
     return gaps
 
 
-KEYS = ["defence", "strength"]
-FREE = [name for name, kind in protections().items() if not e.costly(kind)]
+DEFENCE_CELL = ["defence", "strength"]
+FREE_DEFENCES = [name for name, kind in protections().items() if not e.costly(kind)]
 
 
-def balance(attack, sums, learnt):
-    """By state, defence and strength: the best attack, the model's accuracy, and both against no defence."""
+def balance_defences(attack, sums, learnt):
+    """Return, by state, defence and strength, the best attack, the model's accuracy, and both compared with no defence.
+
+    `attack` are rows of single updates under defences, `sums` those of secure aggregation, `learnt` test accuracies.
+    """
     reading = {*attack["attack"], *sums["attack"]} - {*FLOORS}
-    won = [winners(attack, ["state", *KEYS], reading).assign(who="")]
-    for who, only in (("passive", reading - MALICIOUS), ("malicious", MALICIOUS)):
+    won = [find_best(attack, ["state", *DEFENCE_CELL], reading).assign(who="")]
+    for who, only in (
+        ("passive", reading - MALICIOUS_ATTACKS),
+        ("malicious", MALICIOUS_ATTACKS),
+    ):
         fields = {"defence": "secure aggregation", "strength": 0.0, "who": who}
-        won.append(winners(sums, ["state"], only).assign(**fields))
+        won.append(find_best(sums, ["state"], only).assign(**fields))
     bare = learnt[learnt["defence"] == "none"]
-    same = [bare.assign(defence=name) for name in (*FREE, "secure aggregation")]
+    same = [
+        bare.assign(defence=name) for name in (*FREE_DEFENCES, "secure aggregation")
+    ]
     learnt = pd.concat([learnt, *same], ignore_index=True)
     # the same initial weights and users, so that a cost is one of pairs
     lost = learnt["trial"].map(bare.set_index("trial")["accuracy"]) - learnt["accuracy"]
     kinds = {"accuracy": rate(1000), "cost": NUMBER}
-    learnt = summarise(learnt.assign(cost=lost), KEYS, kinds)
+    learnt = summarise(learnt.assign(cost=lost), DEFENCE_CELL, kinds)
     learnt.loc[learnt["cost"] == 0, ["cost low", "cost high"]] = np.nan
     learnt = learnt.rename(columns={"n": "trainings"})
-    table = pd.concat(won).merge(learnt, on=KEYS, how="left")
+    table = pd.concat(won).merge(learnt, on=DEFENCE_CELL, how="left")
     plain = table[table["defence"] == "none"].set_index("state")["each"]
     gaps = table["state"].map(plain) - table["each"]
     table["taken"] = [gap.mean() for gap in gaps]
     table[["taken low", "taken high"]] = [
-        ends(*pair) for pair in zip(gaps, table["cell"])
+        compute_interval(*pair) for pair in zip(gaps, table["cell"])
     ]
-    floor = floor_of(attack[attack["defence"] == "none"], "state")
+    floor = score_baseline(attack[attack["defence"] == "none"], "state")
     return table.assign(floor=table["state"].map(floor))
 
 
 @cache
-def trade(run):
-    """The balance on the recorded rows; new defences on this run's own, against this run without a defence."""
+def load_balance(run):
+    """Return the balance on the recorded rows; new defences on this run's own, compared with this run without a defence."""
     parts = e.DEFENCES, e.AGGREGATION
-    table = balance(*(rows_of(run, x) for x in parts), run.best_rows(e.UTILITY))
+    learnt = select_trainings(run.best_rows(e.FEDERATIONS))
+    table = balance_defences(*(load_rows(run, x) for x in parts), learnt)
     if run.recorded_rows(e.DEFENCES) is None:
         return table
     names = {s["defence"] for s in e.DEFENCES.settings(run.profile)} - set(
@@ -309,37 +350,41 @@ def trade(run):
     )
     if not names:
         return table
-    now = balance(*(rows_of(run, x, now=True) for x in parts), run.rows(e.UTILITY))
+    learnt = select_trainings(run.rows(e.FEDERATIONS))
+    now = balance_defences(*(load_rows(run, x, now=True) for x in parts), learnt)
     now = now[now["defence"].isin(names)]
     return pd.concat([table, now.assign(defence=now["defence"] + " (this run)")])
 
 
-def rungs(run):
-    """The ladder's rows with those of the two servers behind secure aggregation."""
-    sums = rows_of(run, e.AGGREGATION)
-    who = np.where(sums["attack"].isin(MALICIOUS), "malicious", "passive")
+def load_rungs(run):
+    """Return the ladder's rows with those of the two servers behind secure aggregation."""
+    sums = load_rows(run, e.AGGREGATION)
+    who = np.where(sums["attack"].isin(MALICIOUS_ATTACKS), "malicious", "passive")
     sums = sums.assign(rung=[f"only the sum, {server}" for server in who])
-    return pd.concat([rows_of(run, e.LADDER), sums], ignore_index=True)
+    return pd.concat([load_rows(run, e.LADDER), sums], ignore_index=True)
 
 
-def waited(run):
-    """iAcc over the clients by state, rounds and attack."""
-    return rows_of(run, e.WAITING).groupby(["state", "rounds", "attack"])["iacc"].mean()
-
-
-def patient(run):
-    """The best attack's iAcc by state and rounds, on runs that it was not picked on."""
-    return best_of(
-        rows_of(run, e.WAITING),
-        ["state", "rounds"],
-        [name for name in e.PATIENT if name in REAL],
+def average_waiting(run):
+    """Return the mean iAcc over the clients, by state, rounds and attack, of a server that waits."""
+    return (
+        load_rows(run, e.WAITING).groupby(["state", "rounds", "attack"])["iacc"].mean()
     )
 
 
-def noisy(run):
-    """Accuracy without noise and with it, from the same starts, and what the noise costs; one row a way to train."""
+def score_waiting(run):
+    """Return the best attack's iAcc by state and rounds of a server that waits, on runs that it was not picked on."""
+    return score_best(
+        load_rows(run, e.WAITING),
+        ["state", "rounds"],
+        [name for name in e.PATIENT if name in READERS],
+    )
+
+
+def compare_noise(run):
+    """Yield, per way to train, the accuracy without noise and with it, from the same starts, and the cost of the noise."""
     way = ["data", "participants", "lr", "rounds"]
-    wide = run.best_rows(e.SPREAD).pivot_table(
+    rows = run.best_rows(e.FEDERATIONS).query("rounds in @e.NOISE_ROUNDS")
+    wide = rows.pivot_table(
         index=[*way, "trial"], columns="strength", values="accuracy", sort=False
     )
     quiet, loud = sorted(wide)
@@ -354,8 +399,8 @@ def noisy(run):
         yield row | {"noise": row["lr"] * loud / row["participants"] ** 0.5}
 
 
-def added(run):
-    """Attacks that are declared and in no recorded contest, if all of them are recorded; nothing runs for it."""
+def list_new_attacks(run):
+    """List the attacks that are declared and in no recorded contest; none unless all contests are recorded. Nothing runs."""
     recorded = [run.recorded_rows(x) for x in e.CONTESTS]
     if any(rows is None for rows in recorded):
         return set()
@@ -363,16 +408,16 @@ def added(run):
     return declared - {attack for rows in recorded for attack in rows["attack"]}
 
 
-def newcomers(run, experiment, new):
-    """New attacks in this run, by state, in the cells that they answered: iAcc, the best of the others, the prior guess."""
-    rows = rows_of(run, experiment, now=True)
+def score_new_attacks(run, experiment, new):
+    """Score new attacks in this run, by state, on the cells that they answered: iAcc, best of the others, prior guess."""
+    rows = load_rows(run, experiment, now=True)
     previous = set(rows["attack"]) - new
     cell = [c for c in experiment.axes if c not in ("attack", "trials")]
-    full = answered(rows, cell)
-    others = winners(full, cell, previous)[[*cell, "iacc"]].rename(
+    full = keep_complete(rows, cell)
+    others = find_best(full, cell, previous)[[*cell, "iacc"]].rename(
         columns={"iacc": "best"}
     )
-    prior = floor_of(full, cell).rename("prior").reset_index()
+    prior = score_baseline(full, cell).rename("prior").reset_index()
     scores = (
         full[full["attack"].isin(new)]
         .groupby([*cell, "attack"], sort=False)["iacc"]
@@ -390,7 +435,7 @@ def newcomers(run, experiment, new):
     return scores.assign(experiment=experiment.name, cells=cells)
 
 
-def defended(run, state, **settings):
-    """iAcc of the best attack under a defence, and of the prior guess."""
-    row = matching_rows(trade(run), {"state": state, **settings}).iloc[0]
+def score_under_defence(run, state, **settings):
+    """Return the iAcc of the best attack, and of the prior guess, in one setting of the balance."""
+    row = matching_rows(load_balance(run), {"state": state, **settings}).iloc[0]
     return row["iacc"], row["floor"]

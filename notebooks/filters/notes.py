@@ -1,12 +1,14 @@
 """The page on NVFlare: label accuracy under its privacy filters, and their cost, from the arena's rows."""
 
-from typing import Any
-
 import pandas as pd
 
 from fedleak_book.experiments import records
+from fedleak_book.experiments.results import Recorded
+from notebooks.arena.experiments import FEDERATIONS, FILTERS
 from notebooks.arena.experiments_updates import FLOORS
-from notebooks.arena.ranking import networks, winners
+from notebooks.arena.ranking import DEFENCE_CELL, find_best, find_networks
+from notebooks.arena.ranking import select_trainings
+from notebooks.filters.experiments import STRENGTHS
 from notebooks.show import table
 
 WORDS = {"PercentilePrivacy": "percentile", "SVTPrivacy": "fraction"}
@@ -21,7 +23,7 @@ def with_interval(mean: float, low: float, high: float) -> str:
 def best(read: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Return the best attack of every cell, by the arena's rule, without the baselines."""
     attacks = set(read["attack"]) - {*FLOORS}
-    return winners(read.assign(network=networks(read)), by, attacks)
+    return find_best(read.assign(network=find_networks(read)), by, attacks)
 
 
 def baseline_accuracy(rows: pd.DataFrame) -> float:
@@ -29,16 +31,19 @@ def baseline_accuracy(rows: pd.DataFrame) -> float:
     return rows[rows["attack"].isin(FLOORS)].groupby("attack")["iacc"].mean().max()
 
 
-def filters(read: pd.DataFrame, facts: dict[str, Any], costs: pd.DataFrame) -> str:
+def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the test accuracy by filter, and without one after the same trainings, from the rows of federations."""
+    rows = select_trainings(rows)
+    filtered = rows["defence"].isin([*STRENGTHS])
+    bare = (rows["defence"] == "none") & rows["trial"].isin(rows["trial"][filtered])
+    return records.summarise(rows[filtered | bare], DEFENCE_CELL, FEDERATIONS.values)
+
+
+def filters(read: pd.DataFrame, costs: pd.DataFrame) -> str:
     """Return one row per filter and strength: the best attack on untrained and trained networks, and the accuracy."""
-    cost, rows = costs.set_index(["defence", "strength"]), []
-    by = ["defence", "strength", "state"]
-    named_best = best(
-        read.assign(batch_size=facts["declared"]["fixed"]["batch_size"]), by
-    ).set_index(by)
-    for (defence, strength), at_strength in read.groupby(
-        ["defence", "strength"], sort=False
-    ):
+    cost, rows, by = costs.set_index(DEFENCE_CELL), [], [*DEFENCE_CELL, "state"]
+    named_best = best(read, by).set_index(by)
+    for (defence, strength), at_strength in read.groupby(DEFENCE_CELL, sort=False):
         named = (
             f"{defence}, {WORDS[defence]} {strength:g}" if defence in WORDS else defence
         )
@@ -50,9 +55,10 @@ def filters(read: pd.DataFrame, facts: dict[str, Any], costs: pd.DataFrame) -> s
             )
             row[f"baseline, {state}"] = f"{100 * baseline_accuracy(in_state):.0f}"
         if (defence, strength) in cost.index:
-            accuracies = cost.loc[(defence, strength)]
             row["Accuracy after training"] = with_interval(
-                *accuracies[["accuracy", "accuracy low", "accuracy high"]]
+                *cost.loc[(defence, strength)][
+                    ["accuracy", "accuracy low", "accuracy high"]
+                ]
             )
         rows.append(row)
     return table(pd.DataFrame(rows))
@@ -60,5 +66,6 @@ def filters(read: pd.DataFrame, facts: dict[str, Any], costs: pd.DataFrame) -> s
 
 def fragments() -> dict[str, str]:
     """Return the table."""
-    read, costs = records.tables("arena", "filters", "filters_cost")
-    return {"filters": filters(*read, records.settled(*costs))}
+    run = Recorded("arena", device="cpu")
+    costs = accuracies(run.best_rows(FEDERATIONS))
+    return {"filters": filters(run.best_rows(FILTERS), costs)}

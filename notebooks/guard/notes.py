@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pandas as pd
 
 from fedleak.models import title
-from fedleak_book.experiments import records
-from notebooks.guard.experiments import CHECKS
+from fedleak_book.experiments.results import Recorded
+from notebooks.guard.experiments import CHECKS, INSPECTED
 from notebooks.show import number, table
 
 READ = {
@@ -137,7 +137,7 @@ def in_short(rows: pd.DataFrame) -> str:
 
 def fragments() -> dict[str, str]:
     """Return the tables and sentences."""
-    ((rows, _),) = records.tables("arena", "inspected")
+    rows = Recorded("arena", device="cpu").best_rows(INSPECTED)
     tables = {
         "honest": honest,
         "crafted": crafted,

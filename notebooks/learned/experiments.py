@@ -10,7 +10,7 @@ import torch
 from fedleak import metrics
 from fedleak.attacks.labels import learned, whole_head
 from fedleak.attacks.labels.counts import round_to_total
-from fedleak.attacks.labels.reader import REWEIGHTINGS, Reader
+from fedleak.attacks.labels.learned.reader import REWEIGHTINGS, Reader
 from fedleak_book.experiments import Experiment, grid
 from fedleak.data import compose
 from fedleak.federated.defences import protect, protections

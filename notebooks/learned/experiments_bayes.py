@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from fedleak.attacks.labels import learned
-from fedleak.attacks.labels.simulated import draw_labels, pick_images
+from fedleak.attacks.labels.learned.simulated import draw_labels, pick_images
 from fedleak_book.experiments import Experiment, grid, networks, spawned
 from fedleak.models import head_pass
 from notebooks.learned.experiments_networks import (

@@ -8,7 +8,7 @@ from torch import nn
 
 from fedleak import metrics
 from fedleak.attacks.labels import learned, whole_head
-from fedleak.attacks.labels.simulated import LocalSteps
+from fedleak.attacks.labels.learned.simulated import LocalSteps
 from fedleak_book.experiments import Experiment, grid
 from fedleak.data import compose, draw
 from fedleak.federated import Scheme, Server, Update

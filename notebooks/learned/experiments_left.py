@@ -9,9 +9,10 @@ from scipy.spatial.distance import cdist
 from torch import nn
 
 from fedleak import metrics
-from fedleak.attacks.labels import head_splitting, learned
-from fedleak.attacks.labels.joint import SampleEquations
-from fedleak.attacks.labels.reader import Reader
+from fedleak.attacks.labels import learned
+from fedleak.attacks.labels.exact import head_splitting
+from fedleak.attacks.labels.exact.joint import SampleEquations
+from fedleak.attacks.labels.learned.reader import Reader
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak_book.experiments.kinds import MEAN, NUMBER
 from fedleak.models import head, head_pass

@@ -440,7 +440,9 @@ def defences(run):
 
 def deep_cells():
     """The arena's trained deep networks: the learned attacker, the best published one, the whole head, by net and size."""
-    rows = running.module("arena", "ranking").deep(Results("arena", device="cpu"))
+    rows = running.module("arena", "ranking").compare_deep(
+        Results("arena", device="cpu")
+    )
     return pd.DataFrame(rows).set_index(["net", "batch_size"])
 
 

@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 
 from fedleak.audit.drawing import LOOK, svg
 from fedleak_book import paths
-from fedleak_book.experiments import predictions, records
-from fedleak_book.experiments.results import Results
-from notebooks.privacy.experiments import AFTER, CLIENT, SAMPLE, UNCLIPPED
+from fedleak_book.experiments import predictions
+from fedleak_book.experiments.results import Recorded
+from notebooks.privacy.experiments import AFTER, CANARY, CLIENT, PRIVATE, SAMPLE
+from notebooks.privacy.experiments import UNCLIPPED
 from notebooks.show import markdown, number, table
 from notebooks.filters.notes import baseline_accuracy, best, with_interval
 
@@ -30,10 +31,10 @@ STYLE = dict(
 CELL = ["mechanism", "epsilon", "state"]
 
 
-def named_by(read: pd.DataFrame, labels: int) -> pd.DataFrame:
+def named_by(read: pd.DataFrame) -> pd.DataFrame:
     """Return the label accuracy of the best attack and of the best baseline, one row per cell."""
-    best_attacks = best(read.assign(batch_size=labels), CELL)
-    best_attacks = best_attacks.rename(columns={"iacc low": "low", "iacc high": "high"})
+    named = {"iacc low": "low", "iacc high": "high"}
+    best_attacks = best(read, CELL).rename(columns=named)
     guesses = [baseline_accuracy(group) for _, group in read.groupby(CELL, sort=False)]
     return best_attacks[[*CELL, "iacc", "low", "high", "attack"]].assign(guess=guesses)
 
@@ -160,13 +161,12 @@ def in_short(named: pd.DataFrame, bounds: pd.DataFrame) -> str:
 
 def fragments() -> dict[str, str]:
     """Return the table and sentences, and draw the figure."""
-    (read, facts), (bounds, _) = records.tables("arena", "private", "private_canary")
-    named = named_by(read, facts["declared"]["fixed"]["batch_size"])
+    run = Recorded("arena", device="cpu")
+    named, bounds = named_by(run.best_rows(PRIVATE)), run.best_rows(CANARY)
     (paths.root() / "book" / "_generated" / "private.svg").write_text(
         svg(figure(named, bounds)), encoding="utf-8"
     )
-    arena = Results("arena", device="cpu")
-    expected = markdown(predictions.table(arena, *predictions.ids(arena, "D")))
+    expected = markdown(predictions.table(run, *predictions.ids(run, "D")))
     return {
         "private": side_by_side(named, bounds),
         "private_in_short": in_short(named, bounds),

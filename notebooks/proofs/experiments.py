@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from fedleak import metrics
-from fedleak.attacks.labels import head_splitting, peeling, whole_head
+from fedleak.attacks.labels import whole_head
+from fedleak.attacks.labels.exact import head_splitting, peeling
 from fedleak.data import compose, draw
 from fedleak_book.experiments import Experiment, grid, networks, spawned
 from fedleak.federated import Softening, Update, fedavg, fedsgd

@@ -6,8 +6,10 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from fedleak.models import title
-from fedleak_book.experiments import Results, predictions, records
-from notebooks.proofs.experiments import BROKEN, HONEST, SLIGHT
+from fedleak_book.experiments import predictions
+from fedleak_book.experiments.results import Recorded
+from notebooks.proofs.experiments import BROKEN, HONEST, PROOFS, PROVEN, SLIGHT
+from notebooks.proofs.experiments import SPLIT_PROOFS
 from notebooks.show import markdown, table
 
 KEEPS, BREAKS = "keeps the conditions", "breaks one"
@@ -82,17 +84,15 @@ def in_short(
 
 def fragments() -> dict[str, str]:
     """Return the tables and sentences."""
-    rows, proof_record, split = records.tables(
-        "arena", "proofs", "proven", "split_proofs"
-    )
-    arena = Results("arena", device="cpu")
-    expected = predictions.table(arena, *predictions.ids(arena, "P"))
+    run = Recorded("arena", device="cpu")
+    proofs, proven, split = map(run.best_rows, (PROOFS, PROVEN, SPLIT_PROOFS))
+    expected = predictions.table(run, *predictions.ids(run, "P"))
     texts = {
-        "clients": clients(rows[0]),
-        "shares": shares(records.settled(*proof_record)),
-        "in_short": in_short(rows[0], proof_record[0]),
-        "split_clients": clients(split[0], OF_THE_HEAD),
-        "split_in_short": in_short(split[0], proof_record[0].iloc[:0], OF_THE_HEAD),
+        "clients": clients(proofs),
+        "shares": shares(run.best(PROVEN)),
+        "in_short": in_short(proofs, proven),
+        "split_clients": clients(split, OF_THE_HEAD),
+        "split_in_short": in_short(split, proven.iloc[:0], OF_THE_HEAD),
         "expected": markdown(expected),
     }
     return {f"proven_{name}": text for name, text in texts.items()}

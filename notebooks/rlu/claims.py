@@ -125,7 +125,7 @@ PRINTED = {
     "RLU": "11111",
 }
 PASSES = (0.8, 0.7, 0.9)
-"""Smallest iAcc of a rule with a mark in our table: as measured first, a tenth lower, a tenth higher."""
+"""Smallest iAcc of a rule with a mark: as measured first, a tenth lower, a tenth higher."""
 
 
 def marks(rule, bound):

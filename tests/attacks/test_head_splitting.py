@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import check_grad
 from torch import nn
 
-from fedleak.attacks.labels import head_splitting, joint
+from fedleak.attacks.labels.exact import head_splitting, joint
 from fedleak.data import Images
 from fedleak.federated import Softening, fedavg, fedsgd
 

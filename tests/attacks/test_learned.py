@@ -12,8 +12,8 @@ from fedleak.attacks.labels import learned, llg
 from fedleak.attacks.labels.confidence import mean_by_class
 from fedleak.attacks.labels.counts import solve
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
-from fedleak.attacks.labels.reader import Reader, minimise_on_simplex
-from fedleak.attacks.labels.simulated import (
+from fedleak.attacks.labels.learned.reader import Reader, minimise_on_simplex
+from fedleak.attacks.labels.learned.simulated import (
     SHIFT_FACTOR,
     LocalSteps,
     Observation,
@@ -268,7 +268,7 @@ def test_once_trained_it_reads_with_all_images_and_all_equations(train_loss):
     attacker = learned.train(MODEL, aux, B, iterations=1, train_loss=train_loss)
     before, reader = Reader(MODEL, some, train_loss=train_loss), Reader(MODEL, some, train_loss=train_loss)
     reader.reweight(MODEL, aux)
-    for name in ("means", "mean_errors", "directions"):
+    for name in ("projected_means", "mean_errors", "equation_directions"):
         torch.testing.assert_close(getattr(attacker.reader, name), getattr(reader, name))
         assert not torch.equal(getattr(before, name), getattr(reader, name))
     # the same images again change nothing but the number of equations, and of three classes these are all there are
@@ -485,7 +485,7 @@ def test_directions_of_few_samples_are_those_of_the_whole_covariance(bias, monke
     few, (updates, _) = pool(6), drawn(5, seed=8)
     reader = Reader(MODEL, few, bias)
     assert len(few) < CLASSES * reader.input_axes.shape[1]
-    monkeypatch.setattr("fedleak.attacks.labels.reader.has_few_samples", lambda residual: False)
+    monkeypatch.setattr("fedleak.attacks.labels.learned.reader.has_few_samples", lambda residual: False)
     whole = Reader(MODEL, few, bias)
     for update in updates:
         solutions = [side.solve_whole_head(side.read(update, MODEL).projections.double()) for side in (reader, whole)]

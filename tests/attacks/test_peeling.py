@@ -6,7 +6,8 @@ from torch import nn
 
 from fedleak import WithheldParameter
 from fedleak.attacks import plausible
-from fedleak.attacks.labels import peeling, spear, whole_head
+from fedleak.attacks.labels import whole_head
+from fedleak.attacks.labels.exact import peeling, spear
 from fedleak.data import Images
 from fedleak.federated import Softening, Update, fedavg, fedsgd
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedleak import WithheldParameter
-from fedleak.attacks.labels import spear, splitting
+from fedleak.attacks.labels.exact import spear, splitting
 from fedleak.federated import fedavg, fedsgd
 
 

@@ -163,7 +163,7 @@ def test_one_sample_without_labels_of_an_adam_client(tmp_path):
 
 def test_updates_that_no_attack_applies_to(run, tmp_path, monkeypatch):
     guesses = [attack for attack in entrants() if attack.blind]
-    monkeypatch.setattr("fedleak.audit.run.entrants", lambda **_: guesses)
+    monkeypatch.setattr("fedleak.audit.loop.entrants", lambda **_: guesses)
     report = audit_run(unlabelled(run, tmp_path))
     assert set(report.unscored["attack"]) == {"none applies"}
     assert "the attacks agree on 0 % of the labels" in report.headline()[0]

@@ -1,6 +1,7 @@
 """What an audit measures, with whose knowledge, and what is left of it under defences."""
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -55,11 +56,12 @@ def test_the_same_seed_gives_the_same_rows_and_another_seed_others():
 def test_the_random_guess_knows_nothing_of_the_labels(seed):
     """Its mean is that of guesses drawn elsewhere: labels and guess are not drawn from the same stream."""
     run = Run(prepare(quick(composition="balanced", seed=seed)), progress=False)
-    for trial in range(200):
-        run.guess(trial, run.case.trial(trial))
+    for number in range(200):
+        observation = run.observe(number)
+        run.loop.rows += [observation.row("as it is", guess) for guess in observation.guesses]
     generator = torch.Generator().manual_seed(5)
     first, second = (uniform_counts(8, 4, 4000, generator) for _ in range(2))
-    guess = pd.DataFrame(run.rows).query("attack == 'random guess'")
+    guess = pd.DataFrame(run.loop.rows).query("attack == 'random guess'")
     assert guess["iacc"].mean() == pytest.approx(instance_accuracy(first, second).mean().item(), abs=0.04)
     assert guess["exact"].mean() < 0.1
 
@@ -176,9 +178,10 @@ def test_a_fast_audit_trains_nothing_and_says_so(monkeypatch):
 def test_the_progress_bar_counts_every_attack_of_every_scenario(remedy_trials):
     run = Run(prepare(quick(remedy_trials=remedy_trials)), progress=False)
     run.trials()
-    remedied = min(3, remedy_trials)
-    assert run.bar.total == len(run.adversaries) * (3 + len(run.remedies) * remedied)
-    announced = list(run._announced([get("LLG"), get("RLU")], {"LLG"}, 0, "as it is"))
+    loop, remedied = run.loop, min(3, remedy_trials)
+    assert loop.bar.total == len(loop.adversaries) * (3 + len(loop.remedies) * remedied)
+    loop.over.add(("as it is", "LLG"))
+    announced = list(loop._announced(replace(run.observe(0), attacks=[get("LLG"), get("RLU")]), "as it is"))
     assert [attack.name for attack in announced] == ["RLU"]
 
 
@@ -275,7 +278,7 @@ def test_an_attack_that_fails_now_and_then_says_how_often(monkeypatch):
 
     prepare_llg = attack.function
     object.__setattr__(attack, "function", flaky)
-    monkeypatch.setattr("fedleak.audit.run.remedies", lambda *_: ({}, []))
+    monkeypatch.setattr("fedleak.audit.loop.remedies", lambda *_: ({}, []))
     try:
         report = audit(quick())
     finally:

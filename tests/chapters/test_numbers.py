@@ -84,6 +84,32 @@ def test_every_measured_number_moves_with_the_records(lecture, monkeypatch):
     assert sum(map(len, before.values())) >= (20 if lecture == chapter else 5)
 
 
+class Asked(Results):
+    """A run that notes which recorded rows it is asked for, and computes none."""
+
+    def recorded_rows(self, experiment):
+        self.asked = {*getattr(self, "asked", ()), experiment.name}
+        return super().recorded_rows(experiment)
+
+    def rows(self, experiment):
+        return records.rows_of(self.paper, experiment)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lecture", LECTURES)
+def test_figures_name_the_experiments_that_they_are_drawn_from(lecture):
+    """`rows` in the metadata of a figure's cell are the experiments whose rows its code asks for."""
+    chapter = paths.chapter_of(lecture)
+    names = imported(lecture) | {"e": running.module(chapter, "experiments"), "seed": 0}
+    helpers = dict(with_helpers(cells(lecture)))
+    for cell in json.loads(paths.source_notebook(lecture).read_text(encoding="utf-8"))["cells"]:
+        if named := cell["metadata"].get("rows"):
+            names["run"] = Asked(chapter, device="cpu")
+            exec(compile(helpers[cell["id"]], "<figure>", "exec"), names)
+            if "run" in "".join(cell["source"]):  # else it draws what another cell has read
+                assert getattr(names["run"], "asked", set()) == set(named), cell["id"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_claims_that_are_kept_are_those_that_the_module_measures(chapter):

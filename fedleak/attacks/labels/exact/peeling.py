@@ -27,9 +27,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels import spear, whole_head
+from fedleak.attacks.labels import whole_head
+from fedleak.attacks.labels.exact import spear
+from fedleak.attacks.labels.exact.spear import SplitLayer
 from fedleak.attacks.labels.inputs import whole_gradient
-from fedleak.attacks.labels.spear import SplitLayer
 from fedleak.attacks.registry import WITH_AUXILIARY, Need, attack
 from fedleak.attacks.result import Prepared, Result
 from fedleak.data import Images

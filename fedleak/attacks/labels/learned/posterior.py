@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.counts import round_to_total
-from fedleak.attacks.labels.reader import Reader
-from fedleak.attacks.labels.simulated import LocalSteps, Observation, Pool
+from fedleak.attacks.labels.learned.reader import Reader
+from fedleak.attacks.labels.learned.simulated import LocalSteps, Observation, Pool
 from fedleak.attacks.result import Result
 from fedleak.errors import extra
 from fedleak.federated import Update

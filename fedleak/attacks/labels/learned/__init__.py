@@ -15,11 +15,18 @@ import torch
 from torch import nn
 
 from fedleak.attacks.labels.inputs import head_gradient, require_classes
-from fedleak.attacks.labels.posterior import BATCHES
-from fedleak.attacks.labels.posterior import TIMED_ITERATIONS as TIMED_ITERATIONS
-from fedleak.attacks.labels.posterior import LearnedAttacker as LearnedAttacker
-from fedleak.attacks.labels.reader import Reader
-from fedleak.attacks.labels.simulated import ONE_STEP, LocalSteps, MakeDefence, Prior, add_shifted_copies, draw_labels
+from fedleak.attacks.labels.learned.posterior import BATCHES
+from fedleak.attacks.labels.learned.posterior import TIMED_ITERATIONS as TIMED_ITERATIONS
+from fedleak.attacks.labels.learned.posterior import LearnedAttacker as LearnedAttacker
+from fedleak.attacks.labels.learned.reader import Reader
+from fedleak.attacks.labels.learned.simulated import (
+    ONE_STEP,
+    LocalSteps,
+    MakeDefence,
+    Prior,
+    add_shifted_copies,
+    draw_labels,
+)
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images

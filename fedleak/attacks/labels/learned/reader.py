@@ -8,12 +8,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels import simulated
 from fedleak.attacks.labels.confidence import mean_by_class
 from fedleak.attacks.labels.counts import project
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, require_classes
+from fedleak.attacks.labels.learned import simulated
+from fedleak.attacks.labels.learned.simulated import ONE_STEP, LocalSteps, MakeDefence, Observation, Pool
 from fedleak.attacks.labels.llg import extract, impact_and_offset
-from fedleak.attacks.labels.simulated import ONE_STEP, LocalSteps, MakeDefence, Observation, Pool
 from fedleak.attacks.labels.whole_head import RIDGE
 from fedleak.data import Images
 from fedleak.federated import Update

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fedleak.attacks.labels.exact.splitting import choose_sparsest, draw_proposals, find_column_space, is_zero
 from fedleak.attacks.labels.inputs import head_gradient
-from fedleak.attacks.labels.splitting import choose_sparsest, draw_proposals, find_column_space, is_zero
 from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 from fedleak.federated.update import fitting

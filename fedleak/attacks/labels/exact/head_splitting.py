@@ -13,7 +13,7 @@ at once; each solution is subtracted from G, and the search continues with the r
 the equations of the original G, and together explain it.
 
 The attack needs no auxiliary data, no ReLU and no other layer's gradient. With auxiliary images it splits batches of up
-to n - 1 samples, by the equations of all samples together (`fedleak.attacks.labels.joint`). The derivation is our own;
+to n - 1 samples, by the equations of all samples together (`joint`). The derivation is ours;
 RLG separates the classes of a batch smaller than n by the span of its errors, and SPEAR finds samples in such a span.
 """
 
@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels import joint
+from fedleak.attacks.labels.exact import joint
+from fedleak.attacks.labels.exact.splitting import noise_floor
 from fedleak.attacks.labels.inputs import head_with_bias, whole_gradient
-from fedleak.attacks.labels.splitting import noise_floor
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images
