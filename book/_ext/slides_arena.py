@@ -11,11 +11,10 @@ from fedleak_book.experiments import Context
 def answers() -> Slider:
     """Return the arena's slider: the answers of one attack after the other to the same update of a trained network."""
     from notebooks.arena import experiments_updates as u
-    from notebooks.arena.experiments import EVALUATED
 
     context, size = Context("cpu"), 32
     setting = {"net": "lenet", "data": "MNIST, 5,000", "state": "trained", "batch_size": size}
-    sent, truth = u.sent(context, 2, **u.USUAL | setting | EVALUATED, labelling=None)
+    sent, truth = u.sent(context, 2, **u.USUAL | setting)
     rivals = ["LLG*", "ZLG+", "iLRG", "LLG+", "LLG", "RLU", "after Decaf", "RLU, whole head"]
     chosen = ["random guess", "prior guess", *rivals]
     counts_by_attack = {

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, require_classes
-from fedleak.attacks.labels.whole_head import MAX_ENTRIES, WeightedLeastSquares
+from fedleak.attacks.labels.whole_head import MAX_GRADIENT_ENTRIES, WeightedLeastSquares
 from fedleak.attacks.registry import Attack, Need
 from fedleak.attacks.result import Prepared
 from fedleak.data import Images
@@ -105,7 +105,7 @@ def _from_auxiliary(form: LossForm) -> Attack:
             if update.steps > 1:
                 ends.append(head_pass(update.model(model), as_inputs(aux.x, model)))
             has_bias = last.layer.bias is not None and last.bias in update.tensors
-            small = len(aux) * last.layer.weight.numel() <= MAX_ENTRIES
+            small = len(aux) * last.layer.weight.numel() <= MAX_GRADIENT_ENTRIES
             parts = [head_gradient(update, model)] * (small or not has_bias)
             if has_bias:
                 parts.append(bias_gradient(update, model)[:, None])

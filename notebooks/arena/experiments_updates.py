@@ -293,9 +293,9 @@ def sent(
     strength,
     adversary,
     aux_images,
-    labelling,
-    client,
-    attacker,
+    labelling=None,
+    client="evaluation",
+    attacker="evaluation",
 ):
     """Make one update: return what `contest` takes, its adversary included, and the true counts.
 

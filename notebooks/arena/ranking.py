@@ -32,7 +32,7 @@ DATA_CELL = ["data", "state", "batch_size", "scheme"]
 
 
 def find_networks(rows):
-    """Return the network of each row: an untrained one is its trial's own, a trained one is one of a few, picked by the seed."""
+    """Return each row's network as a number: the trial for untrained networks, the seed modulo their number for trained ones."""
     seeds = rows.get("seed")
     if seeds is None:  # recorded, from the seed 0
         seeds = np.array(seeds_of(0, rows["trial"].max() + 1))[rows["trial"]]
@@ -57,17 +57,17 @@ def keep_complete(table, by):
     return table[given.transform("all")]
 
 
-def tabulate_means(table, rows, columns):
-    """Tabulate the mean iAcc per attack: a column per value of `rows`, and their mean; `columns` is the cells' other column.
+def tabulate_means(table, key, averaged):
+    """Tabulate the mean iAcc: a row per attack, a column per value of `key`, averaged over the column `averaged`.
 
     Only attacks that answered every update of a cell count there; ``cells`` is the number of these cells.
     """
-    full = keep_complete(table, [rows, columns]).groupby(["attack", rows, columns])
-    scores = full["iacc"].mean().groupby(["attack", rows]).agg(["mean", "size"])
-    asked = table.groupby(rows)[columns].nunique()
-    complete = scores["mean"][scores["size"] == asked.reindex(scores.index, level=rows)]
-    wide = complete.unstack(rows).reindex(table["attack"].unique())
-    wide = wide.reindex(columns=table[rows].unique())
+    full = keep_complete(table, [key, averaged]).groupby(["attack", key, averaged])
+    scores = full["iacc"].mean().groupby(["attack", key]).agg(["mean", "size"])
+    asked = table.groupby(key)[averaged].nunique()
+    complete = scores["mean"][scores["size"] == asked.reindex(scores.index, level=key)]
+    wide = complete.unstack(key).reindex(table["attack"].unique())
+    wide = wide.reindex(columns=table[key].unique())
     wide["mean"] = wide.mean(axis=1, skipna=False)
     wide["cells"] = scores["size"].groupby("attack").sum()
     wide["cells"] = wide["cells"].fillna(0).astype(int)
@@ -77,8 +77,8 @@ def tabulate_means(table, rows, columns):
 
 def average_by_network(values, cell):
     """Average a cell's values, one per update, over the updates of each network: these means are independent."""
-    of = cell.groupby("trial")["network"].first().to_numpy()
-    return pd.Series(np.asarray(values)).groupby(of).mean().to_numpy()
+    networks = network_by_trial(cell).to_numpy()
+    return pd.Series(np.asarray(values)).groupby(networks).mean().to_numpy()
 
 
 def compute_interval(values, cell, kind=NUMBER):
@@ -96,7 +96,7 @@ def split_cells(table, by):
         yield keys, cell.pivot(index="trial", columns="attack", values="iacc"), cell
 
 
-def index_networks(cell):
+def network_by_trial(cell):
     """Return the network of each update of a cell, by trial."""
     return cell.groupby("trial")["network"].first()
 
@@ -114,15 +114,15 @@ def list_rivals(wide, *ours):
 def find_best(table, by, only=None):
     """Find the best attack of every cell (`cells.best_of`): its iAcc with interval, its lead over the next, and whether that is clear.
 
-    `by` names the columns that make a cell, `only` the attacks to choose from (default: all). Of equal attacks the one is
-    taken that needs least; an attack that rejected an update of a cell is out.
+    `by` names the columns that make a cell, `only` the attacks to choose from (default: all). Ties go
+    to the attack with the fewest needs; an attack that rejected an update of a cell is out.
     """
     rows, need = [], {attack.name: len(attack.needs) for attack in ALL.values()}
     for keys, wide, cell in split_cells(table, by):
         keys = keys if len(by) > 1 else [keys]
         wide = wide[sorted(wide, key=lambda name: need.get(name, 9))]
         labels = cell.get("batch_size", pd.Series(USUAL["batch_size"])).min()
-        best = cells.best_of(wide, index_networks(cell), rate(labels), only)
+        best = cells.best_of(wide, network_by_trial(cell), rate(labels), only)
         row = dict(zip(by, keys, strict=True))
         row |= {"attack": best.attack, "second": best.second, "cell": cell}
         row["each"] = best.scores.to_numpy()
@@ -137,7 +137,7 @@ def measure_lead(row, name="prior guess"):
     cell = row["cell"]
     floor = cell[cell["attack"] == name].set_index("trial")["iacc"].sort_index()
     return cells.mean_of(
-        pd.Series(row["each"], floor.index) - floor, index_networks(cell)
+        pd.Series(row["each"], floor.index) - floor, network_by_trial(cell)
     )
 
 
@@ -162,7 +162,7 @@ def load_lenets(run):
 
 
 def load_labellings(run):
-    """Return the rows by how the client labels its batch, with networks in evaluation mode."""
+    """Return LeNet's rows of the experiment on clients' labelling (hard or soft labels), all in evaluation mode."""
     return load_rows(run, e.CLIENT_STEPS).query("net == 'lenet'")
 
 
@@ -181,7 +181,7 @@ def compare_lenets(run):
     table = load_lenets(run).query("state == 'trained'")
     for size, wide, cell in split_cells(table, ["batch_size"]):
         rivals = list_rivals(wide, "learned")
-        lead, other = cells.lead_of(wide, "learned", rivals, index_networks(cell))
+        lead, other = cells.lead_of(wide, "learned", rivals, network_by_trial(cell))
         row = {"batch_size": size, "other": other, "lead": float(lead)}
         yield row | {"low": lead.low, "high": lead.high}
 
@@ -191,14 +191,14 @@ def compare_deep(run):
     table = load_rows(run, e.NETWORKS).query("net != 'lenet' and state == 'trained'")
     for (net, size), wide, cell in split_cells(table, ["net", "batch_size"]):
         mean, rivals = wide.mean(), [name for name in wide if name not in UNPUBLISHED]
-        best = cells.best_of(wide, index_networks(cell), among=rivals)
+        best = cells.best_of(wide, network_by_trial(cell), among=rivals)
         row = {"net": net, "batch_size": size, "which": best.attack}
         row |= {"published": float(best.score), "learned": mean["learned"]}
         row |= {"told": mean[KNOWS], "whole": mean[WHOLE_HEAD]}
         for name, ours in (("lead", "learned"), ("lead told", KNOWS)):
-            lead, _ = cells.lead_of(wide, ours, rivals, index_networks(cell))
+            lead, _ = cells.lead_of(wide, ours, rivals, network_by_trial(cell))
             row |= as_columns(name, lead)
-            # the previous rule picked the rival on the updates that it was scored on
+            # for comparison: the rival that is best on all updates, which flatters it
             row[f"{name}, rival picked on them"] = mean[ours] - wide[best.attack].mean()
         yield row
 
@@ -218,7 +218,7 @@ def compare_combined(run):
         ]
         rivals = list_rivals(wide, "learned", KNOWS)
         lead, other = cells.lead_of(
-            wide.assign(ours=ours), "ours", rivals, index_networks(cell)
+            wide.assign(ours=ours), "ours", rivals, network_by_trial(cell)
         )
         row = {"net": net, "batch_size": size, "other": other, "lead": float(lead)}
         yield row | {"low": lead.low, "high": lead.high}
@@ -254,7 +254,7 @@ def compare_informed(run):
     for (defence, strength), wide, cell in split_cells(table, ["defence", "strength"]):
         if e.ADAPTIVE not in wide:
             continue
-        informed, networks = wide[e.ADAPTIVE], index_networks(cell)
+        informed, networks = wide[e.ADAPTIVE], network_by_trial(cell)
         gain = cells.mean_of(informed - wide["learned"], networks)
         rivals = list_rivals(wide, e.ADAPTIVE)
         lead, other = cells.lead_of(wide, e.ADAPTIVE, rivals, networks)
@@ -320,7 +320,7 @@ def balance_defences(attack, sums, learnt):
         bare.assign(defence=name) for name in (*FREE_DEFENCES, "secure aggregation")
     ]
     learnt = pd.concat([learnt, *same], ignore_index=True)
-    # the same initial weights and users, so that a cost is one of pairs
+    # trials with and without a defence share initial weights and users: the cost is a paired difference
     lost = learnt["trial"].map(bare.set_index("trial")["accuracy"]) - learnt["accuracy"]
     kinds = {"accuracy": rate(1000), "cost": NUMBER}
     learnt = summarise(learnt.assign(cost=lost), DEFENCE_CELL, kinds)
@@ -339,7 +339,7 @@ def balance_defences(attack, sums, learnt):
 
 @cache
 def load_balance(run):
-    """Return the balance on the recorded rows; new defences on this run's own, compared with this run without a defence."""
+    """Return `balance_defences` of the recorded rows; defences without a record are compared within this run's rows."""
     parts = e.DEFENCES, e.AGGREGATION
     learnt = select_trainings(run.best_rows(e.FEDERATIONS))
     table = balance_defences(*(load_rows(run, x) for x in parts), learnt)

@@ -237,9 +237,9 @@ def test_solving_by_samples_gives_the_counts_of_the_whitened_equations(monkeypat
 
 def test_auxiliary_images_and_a_head_that_memory_has_no_room_for_are_refused(monkeypatch):
     model, x, y, _ = situation()
-    for name, most in (("MAX_COVARIANCE_ROWS", 20), ("MAX_ENTRIES", 1000)):
+    for name, most in (("MAX_COVARIANCE_ROWS", 20), ("MAX_GRADIENT_ENTRIES", 1000)):
         with monkeypatch.context() as patch:
             patch.setattr(whole_head, name, most)
-            allowed = min(most, whole_head.MAX_ENTRIES // (head(model).layer.weight.numel() + N))
+            allowed = min(most, whole_head.MAX_GRADIENT_ENTRIES // (head(model).layer.weight.numel() + N))
             with pytest.raises(ValueError, match=f"too many: pass at most {allowed} images"):
                 whole_head.recover(fedsgd(model, x[0], y[0]), model, pool())

@@ -29,8 +29,8 @@ SIMULATED_ROUNDS = 2
 BATCH_FACTOR = 4
 """Size of a simulated batch, in batches of the client: more samples give less noise."""
 MAX_COVARIANCE_ROWS = 5000
-"""Largest covariance matrix that is factorised, in rows; larger heads use the span of the auxiliary samples."""
-MAX_ENTRIES = 10**8
+"""Largest matrix that is factorised, in rows. Larger heads use an N x N matrix of N samples, so this limits N too."""
+MAX_GRADIENT_ENTRIES = 10**8
 """Largest product of the numbers of auxiliary samples and of the head's entries."""
 
 
@@ -77,7 +77,9 @@ def simulate_models(
 def compute_sample_gradients(
     passes: Sequence[HeadPass], aux: Images, step_weights: Tensor, smoothing: float = 0.0
 ) -> Tensor:
-    """Compute the gradient of the head for each auxiliary sample, ``[N, n, d + 1]``, with the bias as last column.
+    """Compute each auxiliary sample's head gradient, a weighted mean over the local steps, ``[N, n, d + 1]``.
+
+    The last column is the gradient of the bias.
 
     Parameters
     ----------
@@ -98,11 +100,12 @@ def compute_sample_gradients(
 
 
 class WeightedLeastSquares:
-    """Generalised least squares for the counts: the classes' mean gradients make up the client's.
+    """Fit the client's gradient by a count-weighted mean of class gradients (generalised least squares).
 
-    The solution needs only the inner products ``A' C^-1 A`` of the classes' means and the client's gradient, with C the
-    covariance of the noise. With fewer samples N than entries, C is a multiple of the identity plus a matrix of rank N,
-    and Woodbury's identity needs the inverse of an N x N matrix, whose products do not depend on the update.
+    Let the columns of A be the classes' means and the client's gradient, and C the covariance of the noise. The solution
+    depends on A and C only through ``A^T C^-1 A``. With fewer samples N than entries, C is a multiple of the identity
+    plus a matrix of rank N. Woodbury's identity then needs the inverse of one N x N matrix, made from the residuals'
+    inner products, which are computed once.
 
     Parameters
     ----------
@@ -118,8 +121,8 @@ class WeightedLeastSquares:
         self.residuals = sample_gradients - self.class_means[labels]
         n_samples, entries = sample_gradients.shape
         self.uses_sample_span = n_samples < entries or entries > MAX_COVARIANCE_ROWS
-        self.ridge_dimensions = min(n_samples, entries) if entries > MAX_COVARIANCE_ROWS else entries
-        """Number of directions over which the ridge is spread; in large heads those of the samples' span."""
+        self.covariance_dimensions = min(n_samples, entries) if entries > MAX_COVARIANCE_ROWS else entries
+        """Dimension of the covariance: its trace divided by this is the mean that scales the ridge."""
 
     @cached_property
     def _residual_products(self) -> Tensor:
@@ -152,13 +155,13 @@ class WeightedLeastSquares:
 
     def _whiten_in_sample_span(self, vectors: Tensor, sample_scale: Tensor) -> Tensor:
         """Return vectors with the same inner products as `_whiten`'s, by Woodbury's identity."""
-        inner = sample_scale[:, None] * self._residual_products * sample_scale
-        ridge = (RIDGE * inner.diagonal().sum() / self.ridge_dimensions).clamp(min=1e-300)
+        products = sample_scale[:, None] * self._residual_products * sample_scale
+        ridge = (RIDGE * products.diagonal().sum() / self.covariance_dimensions).clamp(min=1e-300)
         along_samples = sample_scale[:, None] * (self.residuals @ vectors.T)
-        inner.diagonal().add_(ridge)
-        inside = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), along_samples, upper=False)
-        values, axes = torch.linalg.eigh((vectors @ vectors.T - inside.T @ inside) / ridge)
-        # a square root of the inner products
+        products.diagonal().add_(ridge)
+        projections = torch.linalg.solve_triangular(torch.linalg.cholesky(products), along_samples, upper=False)
+        values, axes = torch.linalg.eigh((vectors @ vectors.T - projections.T @ projections) / ridge)
+        # any R with R^T R equal to the inner products gives the same solution; this is that of the eigenvectors
         return values.clamp(min=0).sqrt()[:, None] * axes.T
 
 
@@ -194,7 +197,7 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
     require_classes(aux, layer.out_features)
     aux = aux.to(layer.weight.device)
     entries = layer.weight.numel() + layer.out_features
-    max_images = MAX_ENTRIES // entries
+    max_images = MAX_GRADIENT_ENTRIES // entries
     if entries > MAX_COVARIANCE_ROWS:
         max_images = min(MAX_COVARIANCE_ROWS, max_images)
     if len(aux) > max_images:

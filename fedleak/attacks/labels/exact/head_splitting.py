@@ -32,13 +32,20 @@ from fedleak.data import Images
 from fedleak.federated import Update
 from fedleak.models import head, head_pass
 
-STARTS_PER_LABEL, START_SPREAD, MAX_SEARCHES, ITERATIONS = 3, 0.1, 8, 100
-"""Starts of the solver per label; their spread about the middle, relative to its length; searches; solver steps."""
-TOLERANCE_IN_NOISE, ROUNDING, MAX_TOLERANCE = 5.0, 1e-12, 1e-3
-"""Tolerance of a solution's residual: a multiple of the gradient's noise plus double rounding; its upper limit."""
-SAME_INPUT_DISTANCE, MAX_MISFIT, MAX_ENTRIES = 0.01, 0.01, 2**22
-"""Distance, relative to their length, below which inputs are the same sample's; largest deviation from the unit matrix
-of all solutions together; most entries of the outputs that a search holds at once."""
+STARTS_PER_LABEL = 3
+"""Number of starts of the solver per label."""
+START_SPREAD = 0.1
+"""Spread of the starts about the middle, relative to its length."""
+MAX_SEARCHES, ITERATIONS = 8, 100
+"""Number of searches, and of steps of the solver."""
+TOLERANCE_IN_NOISE, DOUBLE_ROUNDING, MAX_TOLERANCE = 5.0, 1e-12, 1e-3
+"""Tolerance of a residual: a multiple of the gradient's relative noise, plus float64's rounding, up to a limit."""
+SAME_INPUT_DISTANCE = 0.01
+"""Relative distance below which two inputs are the same sample's."""
+MAX_MISFIT = 0.01
+"""Largest deviation of the samples' joint solution from the equations of G, as entries of a unit matrix."""
+MAX_LOGITS_AT_ONCE = 2**22
+"""Largest number of logits that a search holds in memory."""
 
 
 class SampleSpace(NamedTuple):
@@ -48,7 +55,7 @@ class SampleSpace(NamedTuple):
     """V, ``[d + 1, B]``, which spans the inputs."""
     errors: Tensor
     """U, ``[n, B]``, which spans the errors."""
-    inverse: Tensor
+    scaled_errors: Tensor
     """K^-1 U^T, ``[B, n]``."""
     tolerance: float
     """Largest residual of a solution: a few times the ratio of the gradient's noise to its smallest singular value."""
@@ -64,49 +71,57 @@ def find_space(gradient: Tensor, samples: int) -> SampleSpace:
     left_vectors, values, right_vectors = torch.linalg.svd(gradient, full_matrices=False)
     floor = noise_floor(values, samples, "head")
     left_vectors, values = left_vectors[:, :samples], values[:samples]
-    tolerance = min(TOLERANCE_IN_NOISE * floor / float(values[-1]) + ROUNDING, MAX_TOLERANCE)
+    tolerance = min(TOLERANCE_IN_NOISE * floor / float(values[-1]) + DOUBLE_ROUNDING, MAX_TOLERANCE)
     return SampleSpace(right_vectors[:samples].T, left_vectors, left_vectors.T / values[:, None], tolerance)
 
 
 def solve_samples(space: SampleSpace, weight: Tensor, labels: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     """Solve the equations of samples with these labels ``[k]``, each from a start ``[k, B]`` for z.
 
-    Returns z ``[k, B]``, and the norm of its residual, ``[k]``, with errors of length 1.
+    Returns z ``[k, B]``, and the norm of its residual, ``[k]``, with each error scaled to length 1.
     """
     onehot = nn.functional.one_hot(labels, len(weight)).to(weight)
-    # z = middle + free_directions y leaves the last entry of the input at 1
+    # z = middle + free_directions @ coordinates leaves the last entry of the input at 1
     free_directions = torch.linalg.qr(space.inputs[-1][:, None], mode="complete").Q[:, 1:]
-    outputs = weight @ space.inputs
-    slopes = outputs @ free_directions
-    y, damping = (start - space.middle) @ free_directions, torch.full_like(start[:, :1], 0.01)
+    logits_per_z = weight @ space.inputs
+    logits_per_coordinate = logits_per_z @ free_directions
+    coordinates, damping = (start - space.middle) @ free_directions, torch.full_like(start[:, :1], 0.01)
 
     def project_out_errors(vectors: Tensor) -> Tensor:
         return vectors - space.errors @ (space.errors.T @ vectors)
 
-    def evaluate(y: Tensor) -> tuple[Tensor, ...]:
-        z = space.middle + y @ free_directions.T
-        p = (z @ outputs.T).softmax(1)
+    def evaluate(coordinates: Tensor) -> tuple[Tensor, ...]:
+        z = space.middle + coordinates @ free_directions.T
+        p = (z @ logits_per_z.T).softmax(1)
         norm = (p - onehot).norm(dim=1, keepdim=True)
-        unit_error = (p - onehot) / norm  # without this a tiny error nearly solves the first equation
-        scale_residual = (z * (unit_error * norm @ space.inverse.T)).sum(1, keepdim=True) - 1
-        return z, p, norm, unit_error, torch.cat([project_out_errors(unit_error[..., None])[..., 0], scale_residual], 1)
+        unit_error = (p - onehot) / norm  # else an error near 0 would nearly lie in the span without being a solution
+        product_residual = (z * (unit_error * norm @ space.scaled_errors.T)).sum(1, keepdim=True) - 1
+        return (
+            z,
+            p,
+            norm,
+            unit_error,
+            torch.cat([project_out_errors(unit_error[..., None])[..., 0], product_residual], 1),
+        )
 
-    state = evaluate(y)
+    state = evaluate(coordinates)
     for _ in range(ITERATIONS):
         z, p, norm, unit_error, residual = state
-        p_slopes = p[..., None] * (slopes - (p @ slopes)[:, None])
+        p_slopes = p[..., None] * (logits_per_coordinate - (p @ logits_per_coordinate)[:, None])
         along_error = torch.einsum("kn,knb->kb", unit_error, p_slopes)[:, None]
         error_slopes = (p_slopes - unit_error[..., None] * along_error) / norm[..., None]
-        scale_slopes = (unit_error * norm @ space.inverse.T) @ free_directions
-        scale_slopes = scale_slopes + torch.einsum("kn,knb->kb", z @ space.inverse, p_slopes)
-        jacobian = torch.cat([project_out_errors(error_slopes), scale_slopes[:, None]], 1)
+        product_slopes = (unit_error * norm @ space.scaled_errors.T) @ free_directions
+        product_slopes = product_slopes + torch.einsum("kn,knb->kb", z @ space.scaled_errors, p_slopes)
+        jacobian = torch.cat([project_out_errors(error_slopes), product_slopes[:, None]], 1)
         normal = jacobian.mT @ jacobian
         diagonal = normal.diagonal(dim1=1, dim2=2)  # Marquardt's damping, relative to each unknown's curvature
         system = normal + torch.diag_embed(damping * diagonal + 1e-30)
         step = torch.linalg.solve_ex(system, jacobian.mT @ residual[..., None]).result.squeeze(-1)
-        new_state = evaluate(y - step)
-        is_better = new_state[-1].square().sum(1, keepdim=True) < residual.square().sum(1, keepdim=True)  # no NaN
-        y = torch.where(is_better, y - step, y)
+        new_state = evaluate(coordinates - step)
+        is_better = new_state[-1].square().sum(1, keepdim=True) < residual.square().sum(
+            1, keepdim=True
+        )  # False for NaN
+        coordinates = torch.where(is_better, coordinates - step, coordinates)
         damping = torch.where(is_better, (damping / 4).clamp(min=1e-14), (damping * 6).clamp(max=1e12))
         pairs = zip(new_state, state, strict=True)
         state = tuple(torch.where(is_better.view(-1, *[1] * (new.dim() - 1)), new, old) for new, old in pairs)
@@ -120,7 +135,7 @@ def search_samples(space: SampleSpace, weight: Tensor, generator: torch.Generato
     start = torch.randn(len(labels), samples, generator=generator, dtype=last_row.dtype).to(last_row)
     start = start * middle.norm() * START_SPREAD
     start = middle + start - (start @ last_row)[:, None] * middle
-    piece_size = max(1, MAX_ENTRIES // (len(weight) * samples))
+    piece_size = max(1, MAX_LOGITS_AT_ONCE // (len(weight) * samples))
     pieces = zip(labels.split(piece_size), start.split(piece_size), strict=True)
     solutions = [solve_samples(space, weight, *piece) for piece in pieces]
     z, residuals = (torch.cat(parts) for parts in zip(*solutions, strict=True))
@@ -150,7 +165,7 @@ def split(gradient: Tensor, weight: Tensor, samples: int, seed: int = 0) -> tupl
     if len(labels) == samples:
         z, residuals = solve_samples(full_space, weight, labels, inputs @ full_space.inputs)
         inputs = z @ full_space.inputs.T
-        fit = z @ full_space.inverse @ compute_errors(inputs, weight, labels).T
+        fit = z @ full_space.scaled_errors @ compute_errors(inputs, weight, labels).T
         misfit = (fit - torch.eye(samples).to(fit)).abs().max()
         if bool((residuals < full_space.tolerance).all()) and misfit < MAX_MISFIT:
             return inputs, labels
@@ -163,7 +178,7 @@ def compute_errors(inputs: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
 
 
 def has_few_samples(model: nn.Module, _: Tensor | None, samples: int) -> bool:
-    """Return whether an update has few enough samples for head splitting."""
+    """Return whether one of the two searches handles so many samples: fewer than n, up to n / 2 or a small limit."""
     classes = head(model).layer.out_features
     return samples < classes and samples <= max(joint.MAX_SAMPLES, classes // 2)
 
