@@ -102,10 +102,10 @@ def compute_sample_gradients(
 class WeightedLeastSquares:
     """Fit the client's gradient by a count-weighted mean of class gradients (generalised least squares).
 
-    Let the columns of A be the classes' means and the client's gradient, and C the covariance of the noise. The solution
-    depends on A and C only through ``A^T C^-1 A``. With fewer samples N than entries, C is a multiple of the identity
-    plus a matrix of rank N. Woodbury's identity then needs the inverse of one N x N matrix, made from the residuals'
-    inner products, which are computed once.
+    Let the columns of A be the classes' means and the client's gradient, and C the covariance of the noise. The
+    solution depends on A and C only through ``A^T C^-1 A``. With fewer samples N than entries, C is a multiple of the
+    identity plus a matrix of rank N. Woodbury's identity then needs the inverse of one N x N matrix, made from the
+    residuals' inner products, which are computed once.
 
     Parameters
     ----------
