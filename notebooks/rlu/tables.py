@@ -100,7 +100,7 @@ def table5(cells):
             [TICK[marks[i] == "1"] for marks in PRINTED.values()],
         )
         table[COLUMNS[column]] = [
-            f"{mine[rule]:.2f} {TICK[mine[rule] >= PASSES]} / {mark}"
+            f"{mine[rule]:.2f} {TICK[mine[rule] >= PASSES[0]]} / {mark}"
             for rule, mark in zip(PRINTED, theirs)
         ]
     return table
