@@ -52,7 +52,7 @@ def scoreboard_in_short(papers: list[dict[str, Any]]) -> str:
     rows = []
     for paper in papers:
         for beyond in (False, True):
-            mine = [row for row in paper["rows"] if row["beyond"] == beyond]
+            mine = [row for row in paper["rows"] if (row["beyond"] if beyond else scoreboard.is_counted(row))]
             name = "our own extensions" if beyond else f"[{paper['title']}](/notebooks/{paper['chapter']}.ipynb)"
             for grade in (*GRADES, ""):
                 count = Counter(row["verdict"] for row in mine if row["grade"] == grade)
@@ -64,7 +64,7 @@ def scoreboard_in_short(papers: list[dict[str, Any]]) -> str:
 
 def in_one_sentence(papers: list[dict[str, Any]]) -> str:
     """Count the papers' values that have a verdict, by grade."""
-    rows = [row for paper in papers for row in paper["rows"] if not row["beyond"]]
+    rows = [row for paper in papers for row in paper["rows"] if scoreboard.is_counted(row)]
     by = Counter((row["grade"], row["verdict"]) for row in rows)
     parts = []
     for grade, place in (
@@ -77,7 +77,7 @@ def in_one_sentence(papers: list[dict[str, Any]]) -> str:
             f"{sum(by_verdict.values())} {place} (" + ", ".join(f"{n} {w}" for w, n in by_verdict.items() if n) + ")"
         )
     return (
-        f"The papers print {len(rows)} values. With a verdict: {'; '.join(t for t in parts if t[0] != '0')}. "
+        f"The papers print {len(rows)} different values. With a verdict: {'; '.join(t for t in parts if t[0] != '0')}. "
         f"{sum(row['verdict'] == DEPENDS for row in rows)} depend on choices that the papers do not print. The others "
         "were measured at other settings, are open, or were not attempted; the reasons follow below."
     )

@@ -16,6 +16,7 @@ from render import link, number, plain, table
 
 from fedleak_book import paths
 from fedleak_book.experiments import notebooks, published
+from fedleak_book.experiments.scoreboard import is_counted
 from fedleak_book.experiments.verdicts import BLOCKS, GRADES, NOT_ATTEMPTED, SIGNS
 
 Row = dict[str, Any]
@@ -129,7 +130,7 @@ def in_the_way(papers: list[Row]) -> str:
     """Count, by paper, the obstacles between values and a verdict of grade A; a value may have several."""
     lines = []
     for paper in papers:
-        rows = [row for row in paper["rows"] if not row["beyond"]]
+        rows = [row for row in paper["rows"] if is_counted(row)]
         blocks = Counter(block for row in rows for block in row["blocks"])
         nothing = sum(not row["blocks"] for row in rows)
         lines.append({"Paper": paper["title"], "nothing": nothing, **{k: blocks[k] or "·" for k in BLOCKS}})

@@ -12,6 +12,7 @@ from stacked import wide_and_tall
 
 from fedleak_book import paths
 from fedleak_book.experiments import verdicts
+from fedleak_book.experiments.scoreboard import is_counted
 from fedleak_book.experiments.verdicts import SIGNS
 
 Row = dict[str, Any]
@@ -58,9 +59,9 @@ def squares(rows: list[Row], top: int) -> tuple[str, int]:
 def statuses(papers: list[Row]) -> str:
     """Return every value that the papers print as a square, a strip a paper, with a legend."""
     top, width, parts, labels = 0, 0, [], []
-    every = [row for paper in papers for row in paper["rows"] if not row["beyond"]]
+    every = [row for paper in papers for row in paper["rows"] if is_counted(row)]
     for paper in papers:
-        rows = [row for row in paper["rows"] if not row["beyond"]]
+        rows = [row for row in paper["rows"] if is_counted(row)]
         drawn, wide = squares(rows, top + 18)
         width = max(width, wide)
         name, counts = escape(paper["title"].split(":")[0]), Counter(row["status"] for row in rows)

@@ -48,7 +48,7 @@ def waiting(chapters: Sequence[str], device: str = "cpu") -> list[Waiting]:
 
 
 def _of_chapter(chapter: str, on_gpu: bool) -> Iterator[Waiting]:
-    rows = [row for row in scoreboard.rows(chapter) if not row["beyond"] and not _is_decided(row)]
+    rows = [row for row in scoreboard.rows(chapter) if scoreboard.is_counted(row) and not _is_decided(row)]
     times, printed = list(_recorded_times(chapter)), published.load(chapter)
     for name, experiment in running.declared(chapter).items():
         if records.recorded(chapter, name) is not None:

@@ -91,9 +91,14 @@ def load_claims(paper: str) -> dict[str, list[Measured]]:
     return claims
 
 
+def is_counted(row: Mapping[str, Any]) -> bool:
+    """Return whether a value is printed by its paper, and does not repeat another value's measurement."""
+    return not row["beyond"] and not row.get("repeats")
+
+
 def count(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Count the rows of values, as `fedleak_book.counts.overview` says."""
-    printed = [row for row in values if not row["beyond"] and not row.get("repeats")]
+    printed = [row for row in values if is_counted(row)]
     tally = Counter((row["grade"], row["verdict"]) for row in printed)
     words = (*verdicts.DECIDED, verdicts.OPEN)
     grades: dict[str, Any] = {grade: {word: tally[grade, word] for word in words} for grade in verdicts.GRADES}
