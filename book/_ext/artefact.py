@@ -7,6 +7,8 @@ from generated import comparisons
 from overview import belongs, duration, read, records_of
 from render import link, table
 
+from fedleak_book.experiments.scoreboard import is_counted
+
 Row = dict[str, Any]
 
 
@@ -29,7 +31,7 @@ def appendix(papers: list[Row]) -> str:
         chapter, records = paper["chapter"], records_of(paper["chapter"])
         mine = [row for row in paper["rows"] if not row["beyond"]]
         rows = [line(chapter, a, [row for row in mine if belongs(row, a)], records) for a in listed.get(chapter, ())]
-        total += sum(not row["repeats"] for row in mine)
+        total += sum(map(is_counted, mine))
         parts += [f"#### {paper['title']}\n", table(pd.DataFrame(row for row in rows if row["Values"]))]
         parts.append(f"All recorded runs of the chapter: {duration(list(records.values()))}.\n")
         facts += records.values()

@@ -59,9 +59,10 @@ def squares(rows: list[Row], top: int) -> tuple[str, int]:
 def statuses(papers: list[Row]) -> str:
     """Return every value that the papers print as a square, a strip a paper, with a legend."""
     top, width, parts, labels = 0, 0, [], []
-    every = [row for paper in papers for row in paper["rows"] if is_counted(row)]
+    every = []
     for paper in papers:
         rows = [row for row in paper["rows"] if is_counted(row)]
+        every += rows
         drawn, wide = squares(rows, top + 18)
         width = max(width, wide)
         name, counts = escape(paper["title"].split(":")[0]), Counter(row["status"] for row in rows)

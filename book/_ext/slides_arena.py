@@ -14,7 +14,7 @@ def answers() -> Slider:
 
     context, size = Context("cpu"), 32
     setting = {"net": "lenet", "data": "MNIST, 5,000", "state": "trained", "batch_size": size}
-    sent, truth = u.sent(context, 2, **u.USUAL | setting)
+    sent, truth = u.sent(context, 2, **u.USUAL | u.STEP | setting)
     rivals = ["LLG*", "ZLG+", "iLRG", "LLG+", "LLG", "RLU", "after Decaf", "RLU, whole head"]
     chosen = ["random guess", "prior guess", *rivals]
     counts_by_attack = {

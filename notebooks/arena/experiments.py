@@ -51,6 +51,7 @@ from notebooks.arena.experiments_updates import (
     held_by,
     images,
     make_network,
+    EVALUATED,
     one_update,
     prepared,
     ready,
@@ -247,7 +248,6 @@ MODES = [  # the network, the client's mode, the mode of the attacker's own pass
 ]
 MODES = [dict(zip(("net", "client", "attacker"), m, strict=True)) for m in MODES]
 HARD = next(iter(SOFT))
-EVALUATED = {"client": "evaluation", "attacker": "evaluation"}
 _SOFT = {"labelling": [*SOFT], **EVALUATED}
 _USUAL = {"labelling": HARD, "batch_size": USUAL["batch_size"]}
 CLIENT_STEPS = contested(

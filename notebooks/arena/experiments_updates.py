@@ -251,6 +251,9 @@ USUAL = {
     "adversary": registry.WITH_AUXILIARY.name,
     "aux_images": 10_000,  # at most
 }
+EVALUATED = {"client": "evaluation", "attacker": "evaluation"}
+STEP = {"labelling": None, **EVALUATED}
+"""The client's step where an experiment does not vary it: hard labels, networks in evaluation mode."""
 
 
 def second_round(model, scheme, x, y):
@@ -293,9 +296,9 @@ def sent(
     strength,
     adversary,
     aux_images,
-    labelling=None,
-    client="evaluation",
-    attacker="evaluation",
+    labelling,
+    client,
+    attacker,
 ):
     """Make one update: return what `contest` takes, its adversary included, and the true counts.
 
@@ -370,18 +373,9 @@ def entrant(
     return ALL[name] if trained or ALL[name] not in LEARNED else None
 
 
-def one_update(
-    ctx,
-    seed,
-    attack,
-    labelling=None,
-    client="evaluation",
-    attacker="evaluation",
-    **setting,
-):
+def one_update(ctx, seed, attack, **setting):
     """One attack on one update; no row if the adversary cannot run it."""
-    step = {"labelling": labelling, "client": client, "attacker": attacker}
-    setting = {**USUAL, **step, **setting}
+    setting = {**USUAL, **STEP, **setting}
     if chosen := entrant(ctx, attack, seed, **setting):
         key = ("update", seed, *sorted(setting.items()))
         make_case = partial(sent, ctx, seed, **setting)

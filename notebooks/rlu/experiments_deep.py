@@ -3,12 +3,9 @@
 On a processor a trial takes minutes. The choices are those of ``data/published/rlu/choices.toml``.
 """
 
-import torch
-
 from fedleak.federated import Scheme
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak_book.experiments.kinds import rate
-from fedleak_book.experiments.networks import split_classes, subset
 from notebooks.rlu.experiments_base import (
     AUX,
     CLIENTS,
@@ -18,7 +15,7 @@ from notebooks.rlu.experiments_base import (
     split_images,
 )
 from notebooks.rlu.experiments_choices import RATES, one_round
-from notebooks.rlu.experiments_one_step import padded
+from notebooks.rlu.experiments_one_step import at_levels
 
 STEPS = 10
 FIXED = dict(steps=STEPS, stage=0, clients=CLIENTS)
@@ -40,18 +37,13 @@ def ten_steps(ctx, seed, net, data, activation, batch_size, alpha, lr, share=Non
 
 def reduced_ten_steps(ctx, seed, net, data, activation, batch_size, alpha, lr, classes):
     """The same with all images, and with as few as CIFAR-10 or CIFAR-100 has here."""
-    whole, test = (
-        split_classes(padded(images), classes) for images in split_images(ctx, data)
-    )
     how = dict(net=net, batch_size=batch_size, alpha=alpha)
     scheme = Scheme("fedavg", lr, STEPS)
-    for level, images, size in (("whole", None, AUX), PARTS[classes]):
-        order = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
-        pool = subset(whole, images, order)
-        auxiliary = sample_server(test, size, spawned(seed, level) % 2**31)
-        rows = one_round(ctx, pool, auxiliary, activation, scheme, seed, level, **how)
-        for row in rows:
-            yield {"level": level, **{k: row[k] for k in ("rule", "cacc", "iacc")}}
+
+    def score(pool, auxiliary, level):
+        return one_round(ctx, pool, auxiliary, activation, scheme, seed, level, **how)
+
+    yield from at_levels(ctx, seed, data, classes, PARTS[classes], score)
 
 
 QUICK = dict(

@@ -88,19 +88,31 @@ def padded(images):
     return dataclasses.replace(images, x=nn.functional.pad(images.x, [edge] * 4))
 
 
-def reduced_one_step(ctx, seed, net, data, activation, batch_size, alpha):
-    """Score the rules with all images in a hundred classes, and with as many as CIFAR-100 or Tiny-ImageNet has here."""
+def at_levels(ctx, seed, data, classes, part, score):
+    """Score the rules with all images, and with a part of them: its name, the clients' images, the server's per class.
+
+    `score` takes the clients' and the server's images and the level, and returns the rows of one round.
+    """
     whole, test = (
-        split_classes(padded(images), 100) for images in split_images(ctx, data)
+        split_classes(padded(images), classes) for images in split_images(ctx, data)
     )
-    name, count, per_class = PARTS.get(net, ("part", 2000, 10))
-    for level, images, size in (("whole", None, AUX), (name, count, per_class)):
+    for level, images, size in (("whole", None, AUX), part):
         order = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
         pool = subset(whole, images, order)
         auxiliary = sample_server(test, size, spawned(seed, level) % 2**31)
-        how = net, activation, batch_size, alpha, seed, level
-        for row in one_step(ctx, pool, auxiliary, *how):
+        for row in score(pool, auxiliary, level):
             yield {"level": level, **{k: row[k] for k in ("rule", "cacc", "iacc")}}
+
+
+def reduced_one_step(ctx, seed, net, data, activation, batch_size, alpha):
+    """Score the rules with all images in a hundred classes, and with as many as CIFAR-100 or Tiny-ImageNet has here."""
+
+    def score(pool, auxiliary, level):
+        how = net, activation, batch_size, alpha, seed, level
+        return one_step(ctx, pool, auxiliary, *how)
+
+    part = PARTS.get(net, ("part", 2000, 10))
+    yield from at_levels(ctx, seed, data, 100, part, score)
 
 
 REDUCED_ONE_STEP = Experiment(

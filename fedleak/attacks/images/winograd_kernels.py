@@ -62,18 +62,18 @@ def read(which: int, size: int, offset: int, x: Any, planes: Any, stride: int) -
     tile, zero = np.zeros((6, 6, CHANNELS_AT_ONCE), np.float32), np.zeros(CHANNELS_AT_ONCE, np.float32)
     down, across = (height + 3) // 4, (width + 3) // 4
     for row in range(images * down * across):
-        n, top, left = row // (down * across), row // across % down * 4 - offset, row % across * 4 - offset
+        n, row0, col0 = row // (down * across), row // across % down * 4 - offset, row % across * 4 - offset
         for first in range(0, channels, CHANNELS_AT_ONCE):
             k = min(CHANNELS_AT_ONCE, channels - first)
             for j in range(size):
-                col = left + j
+                col = col0 + j
                 inside = 0 <= col < width
-                a = x[n, top, col, first : first + k] if inside and top >= 0 else zero[:k]
-                b = x[n, top + 1, col, first : first + k] if inside and top + 1 < height else zero[:k]
-                c = x[n, top + 2, col, first : first + k] if inside and top + 2 < height else zero[:k]
-                d = x[n, top + 3, col, first : first + k] if inside and top + 3 < height else zero[:k]
-                e = x[n, top + 4, col, first : first + k] if inside and top + 4 < height else zero[:k]
-                f = x[n, top + 5, col, first : first + k] if inside and top + 5 < height else zero[:k]
+                a = x[n, row0, col, first : first + k] if inside and row0 >= 0 else zero[:k]
+                b = x[n, row0 + 1, col, first : first + k] if inside and row0 + 1 < height else zero[:k]
+                c = x[n, row0 + 2, col, first : first + k] if inside and row0 + 2 < height else zero[:k]
+                d = x[n, row0 + 3, col, first : first + k] if inside and row0 + 3 < height else zero[:k]
+                e = x[n, row0 + 4, col, first : first + k] if inside and row0 + 4 < height else zero[:k]
+                f = x[n, row0 + 5, col, first : first + k] if inside and row0 + 5 < height else zero[:k]
                 for i in range(k):
                     (tile[0, j, i], tile[1, j, i], tile[2, j, i], tile[3, j, i], tile[4, j, i], tile[5, j, i]) = (
                         transform_line(which, a[i], b[i], c[i], d[i], e[i], f[i])
@@ -96,7 +96,7 @@ def write(which: int, size: int, offset: int, x: Any, planes: Any, stride: int) 
     tile, discarded = np.zeros((6, 6, CHANNELS_AT_ONCE), np.float32), np.zeros((6, CHANNELS_AT_ONCE), np.float32)
     down, across = (height + 3) // 4, (width + 3) // 4
     for row in range(images * down * across):
-        n, top, left = row // (down * across), row // across % down * 4 - offset, row % across * 4 - offset
+        n, row0, col0 = row // (down * across), row // across % down * 4 - offset, row % across * 4 - offset
         for first in range(0, channels, CHANNELS_AT_ONCE):
             k = min(CHANNELS_AT_ONCE, channels - first)
             for j in range(6):
@@ -108,15 +108,15 @@ def write(which: int, size: int, offset: int, x: Any, planes: Any, stride: int) 
                         transform_line(which, a[i], b[i], c[i], d[i], e[i], f[i])
                     )
             for r in range(size):
-                y = top + r
+                y = row0 + r
                 if not 0 <= y < height:
                     continue
-                a = x[n, y, left, first : first + k] if left >= 0 else discarded[0, :k]
-                b = x[n, y, left + 1, first : first + k] if left + 1 < width else discarded[1, :k]
-                c = x[n, y, left + 2, first : first + k] if left + 2 < width else discarded[2, :k]
-                d = x[n, y, left + 3, first : first + k] if size > 3 and left + 3 < width else discarded[3, :k]
-                e = x[n, y, left + 4, first : first + k] if size > 4 and left + 4 < width else discarded[4, :k]
-                f = x[n, y, left + 5, first : first + k] if size > 5 and left + 5 < width else discarded[5, :k]
+                a = x[n, y, col0, first : first + k] if col0 >= 0 else discarded[0, :k]
+                b = x[n, y, col0 + 1, first : first + k] if col0 + 1 < width else discarded[1, :k]
+                c = x[n, y, col0 + 2, first : first + k] if col0 + 2 < width else discarded[2, :k]
+                d = x[n, y, col0 + 3, first : first + k] if size > 3 and col0 + 3 < width else discarded[3, :k]
+                e = x[n, y, col0 + 4, first : first + k] if size > 4 and col0 + 4 < width else discarded[4, :k]
+                f = x[n, y, col0 + 5, first : first + k] if size > 5 and col0 + 5 < width else discarded[5, :k]
                 for i in range(k):
                     p, q, s, t, u, v = transform_line(
                         which, tile[r, 0, i], tile[r, 1, i], tile[r, 2, i], tile[r, 3, i], tile[r, 4, i], tile[r, 5, i]

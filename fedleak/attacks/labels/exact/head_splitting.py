@@ -178,7 +178,7 @@ def compute_errors(inputs: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
 
 
 def has_few_samples(model: nn.Module, _: Tensor | None, samples: int) -> bool:
-    """Return whether one of the two searches handles so many samples: fewer than n, up to n / 2 or a small limit."""
+    """Return whether one of the two searches handles this number of samples: below n, up to n / 2 or a small limit."""
     classes = head(model).layer.out_features
     return samples < classes and samples <= max(joint.MAX_SAMPLES, classes // 2)
 

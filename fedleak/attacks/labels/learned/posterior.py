@@ -23,7 +23,7 @@ WIDTH, HEADS, BLOCKS = 96, 4, 2
 FEATURE_SCALES = (1.0, 10.0, 100.0)
 """The network's inputs are ``asinh(scale * x)`` for each scale: they have heavy tails, and small ones matter too."""
 CALIBRATION_BATCHES, SCALING_ITERATIONS = 2048, 8
-"""Simulated batches that calibrate the intervals; iterations' worth of batches that scale the features."""
+"""Number of simulated batches that calibrate the intervals, and of iterations whose batches scale the features."""
 
 
 @extra("audit")
