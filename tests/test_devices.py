@@ -54,9 +54,6 @@ def tensors(value):
 
 SUMS = {"rtol": 1e-2, "atol": 1e-3}
 """How far a real GPU, which adds in another order, may be from the CPU in single precision."""
-DESCENTS = {"rtol": 0.01, "atol": 0.002}
-"""How far two descents by L-BFGS may be apart after some steps, from sums in another order; on a real GPU any two."""
-LBFGS = ("DLG", "EludingSA")
 
 
 def same_on_both(compute, place=GPU, **tolerance):
@@ -280,6 +277,8 @@ def attacked(attack, device, steps, batch, aux, least):
     model = build("cnn" if attack.goal == "images" else "fcn3", SHAPE, CLASSES, seed=0).to(device)
     index = torch.arange(steps * batch).view(steps, batch) * 3 % len(images)
     x, y = images.x[index], images.y[index]
+    if attack.goal == "images":  # a descent enlarges the rounding of single precision, differently on every processor
+        model, x = model.double(), x.double()
     update = fedsgd(model, x[0], y[0]) if steps == 1 else fedavg(model, x, y, 0.05, "delta")
     knowledge = {"aux": pool(aux or device, seed=1), "prior": torch.full((CLASSES,), 0.25, device=device), "seed": 3}
     knowledge |= {"scheme": Scheme("fedavg", 0.05, steps)} if steps > 1 else {}
@@ -305,8 +304,7 @@ def test_every_registered_attack(attack):
                 attacked(attack, "cpu", steps, batch, aux, least)
             except ValueError:  # not made for such an update
                 continue
-            apart = DESCENTS if attack.name in LBFGS or (REAL and attack.goal == "images") else {}
-            same_on_both(lambda device: attacked(attack, device, steps, batch, aux, least), **apart)  # noqa: B023
+            same_on_both(lambda device: attacked(attack, device, steps, batch, aux, least))  # noqa: B023
             ran += 1
     assert ran
 
@@ -325,9 +323,9 @@ def test_every_attack_of_a_server_that_sends_models(attack):
 
 
 def by_dead_models(device):
-    model, images = build("cnn", SHAPE, CLASSES, seed=0).to(device), pool(device)
+    model, images = build("cnn", SHAPE, CLASSES, seed=0).to(device).double(), pool(device)  # as in `attacked`
     models = eluding_sa.clients_models(model, 1, 3, layer=chain(model).links[0].name)
-    return plain_sum([fedsgd(m, images.x[:1], images.y[:1]) for m in models]), model, {"iterations": 2}
+    return plain_sum([fedsgd(m, images.x[:1].double(), images.y[:1]) for m in models]), model, {"iterations": 2}
 
 
 def by_fronts(device):
@@ -372,7 +370,7 @@ def test_every_attack_that_runs_apart(attack):
         aggregate, model, options = APART[attack.name](device)
         return attack(aggregate, model, adversary=dataclasses.replace(EVERYTHING, sees=attack.sees), **options)
 
-    same_on_both(compute, **(DESCENTS if REAL or attack.name in LBFGS else {}))
+    same_on_both(compute)
 
 
 @pytest.mark.parametrize("kind", ["zeros", "ones", "random"])

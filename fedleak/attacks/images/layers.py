@@ -7,6 +7,8 @@ running statistics, have an explicit second derivative.
 """
 
 import copy
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,16 +16,8 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedleak.attacks.images.convolution import convolve, prefers_batched_kernels
-
-
-def _grouped(x: Tensor, runs: int) -> Tensor:
-    """Move reconstructions to the channels: ``[N * B, C, H, W]`` to ``[B, N * C, H, W]``."""
-    return x.unflatten(0, (runs, -1)).transpose(0, 1).flatten(1, 2)
-
-
-def _ungrouped(x: Tensor, runs: int) -> Tensor:
-    return x.unflatten(1, (runs, -1)).transpose(0, 1).flatten(0, 1)
+from fedleak.attacks.images.convolution import SAME_3X3, convolve, prefers_batched_kernels
+from fedleak.attacks.images.factored import Matrices, apply_factored, is_cheaper
 
 
 def _per_run(bias: Tensor, dims: int) -> Tensor:
@@ -34,20 +28,28 @@ def _per_run(bias: Tensor, dims: int) -> Tensor:
 class _StackedConv(nn.Conv2d):
     constant: bool
     transformed: dict
+    matrices: Matrices | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         assert not isinstance(self.padding, str)
         geometry = (list(self.stride), list(self.padding), list(self.dilation), self.groups)
-        out = convolve(x, self.weight, geometry, self.constant, self.transformed)
+        if self.matrices is None:
+            out = convolve(x, self.weight, geometry, self.constant, self.transformed)
+        else:
+            out = apply_factored(x, self.weight, self.matrices)
         if self.bias is not None:
             out = (out.unflatten(0, (len(self.bias), -1)) + _per_run(self.bias, out.dim())).flatten(0, 1)
         return out
 
 
 class _StackedLinear(nn.Linear):
+    matrices: Matrices | None = None
+
     def forward(self, x: Tensor) -> Tensor:
-        parts = x.reshape(len(self.weight), -1, x.shape[-1])
-        out = parts @ self.weight.transpose(1, 2)
+        if self.matrices is None:
+            out = x.reshape(len(self.weight), -1, x.shape[-1]) @ self.weight.transpose(1, 2)
+        else:
+            out = apply_factored(x, self.weight, self.matrices).unflatten(0, (len(self.weight), -1))
         return (out if self.bias is None else out + self.bias[:, None]).flatten(0, 1)
 
 
@@ -106,9 +108,13 @@ class _StackedNorm(nn.BatchNorm2d):
     def forward(self, x: Tensor) -> Tensor:
         runs = len(self.weight)
         if self.training or self.running_mean is None:
-            parts = _grouped(x, runs)  # as channels, so that each reconstruction has its own statistics
+            # Reconstructions as channels have their own statistics. Pixels are rows, because PyTorch 2.14's gradient of
+            # a batch norm on [1, C, H, W] is wrong on a CPU if strides differ (findings/batchnorm_strides.sh).
+            pixels = x.unflatten(0, (runs, -1)).permute(1, 3, 4, 0, 2)
             scale, shift = self.weight.flatten(), self.bias.flatten()
-            return _ungrouped(nn.functional.batch_norm(parts, None, None, scale, shift, True, 0.0, self.eps), runs)
+            rows = pixels.flatten(3).flatten(0, 2)
+            out = nn.functional.batch_norm(rows, None, None, scale, shift, True, 0.0, self.eps)
+            return out.view(pixels.shape).permute(3, 0, 4, 1, 2).flatten(0, 1)
         assert self.running_var is not None
         unit = (self.running_var + self.eps).rsqrt()
         if self.constant:
@@ -132,6 +138,51 @@ def is_stackable(model: nn.Module) -> bool:
         if isinstance(module, nn.Conv2d) and (module.padding_mode != "zeros" or isinstance(module.padding, str)):
             return False
     return True
+
+
+def factorise(stacked_model: nn.Module, run: Callable[[], Any], targets: Mapping[str, Tensor]) -> dict[str, Matrices]:
+    """Let layers return products of their gradient with the target and itself where that is cheaper.
+
+    Parameters
+    ----------
+    stacked_model
+        A model from `stack_layers` with constant weights.
+    run
+        Calls the model with the images of one reconstruction.
+    targets
+        The observed gradients ``[N, ...]`` by parameter name.
+
+    Returns
+    -------
+    dict of str to Matrices
+        The constants of these layers by the names of their weights; the layers now take ``[N, 2]`` zeros as weights.
+    """
+    shapes: dict[nn.Module, list[torch.Size]] = {}
+    hooks = [
+        module.register_forward_hook(lambda m, inputs, _: shapes.setdefault(m, []).append(inputs[0].shape))
+        for module in stacked_model.modules()
+        if isinstance(module, _StackedConv | _StackedLinear)
+    ]
+    run()
+    for hook in hooks:
+        hook.remove()
+    uses = Counter(id(p) for _, p in stacked_model.named_parameters(remove_duplicate=False))
+    factorised = {}
+    for name, module in stacked_model.named_modules():
+        # The norm of a sum over several uses of one weight is no sum over uses.
+        if len(shapes.get(module, ())) == 1 and uses[id(module.weight)] == 1 and _is_factored(module, *shapes[module]):
+            module.matrices = factorised[f"{name}.weight"] = Matrices(module.weight.detach(), targets[f"{name}.weight"])
+    return factorised
+
+
+def _is_factored(module: Any, shape: torch.Size) -> bool:
+    outputs, inputs = module.weight.shape[:2]
+    if isinstance(module, _StackedLinear):
+        return len(shape) == 2 and is_cheaper(inputs, outputs, shape[0], 1)
+    window = module.weight[0, 0].numel()
+    geometry = (list(module.stride), list(module.padding), list(module.dilation), module.groups)
+    keeps_size = geometry == (SAME_3X3 if module.kernel_size == (3, 3) else ([1, 1], [0, 0], [1, 1], 1))
+    return window in (1, 9) and keeps_size and is_cheaper(inputs, outputs, shape[0] * shape[2] * shape[3], window)
 
 
 def stack_layers(model: nn.Module, *, constant: bool = True) -> nn.Module:

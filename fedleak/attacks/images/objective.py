@@ -1,6 +1,7 @@
 """The gradients that an inversion matches, observed and of dummy images, and the distance between them."""
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,7 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedleak.attacks.images.convolution import prefers_batched_kernels
-from fedleak.attacks.images.layers import is_stackable, stack_layers
+from fedleak.attacks.images.factored import Matrices
+from fedleak.attacks.images.layers import factorise, is_stackable, stack_layers
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
 
@@ -19,13 +21,19 @@ LayerWeights = Callable[[Update, nn.Module], dict[str, float]]
 """``(update, model)`` gives weights by parameter name; the weight of other parameters is 1."""
 
 
-def _inner(a: Sequence[Tensor], b: Sequence[Tensor], weights: Tensor) -> Tensor:
-    """Return the inner products ``[N]`` of rows ``[N, ...]`` per layer, weighted by ``[N, layers]``."""
-    if prefers_batched_kernels(weights):
-        products = [torch.linalg.vecdot(p, q) for p, q in zip(a, b, strict=True)]
-        return (weights * torch.stack(products, dim=1)).sum(1)
-    each = [torch.dot(p[n], q[n]) for n in range(len(weights)) for p, q in zip(a, b, strict=True)]
-    return (weights * torch.stack(each).view_as(weights)).sum(1)
+def _inner(a: Tensor, b: Tensor) -> Tensor:
+    """Return the inner products ``[N]`` of rows ``[N, ...]``."""
+    if prefers_batched_kernels(a):
+        return torch.linalg.vecdot(a, b)
+    return torch.stack([torch.dot(p, q) for p, q in zip(a, b, strict=True)])
+
+
+def _products(gradient: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the inner products ``[N]`` of a layer's gradient with its target and with itself."""
+    if gradient.shape != target.shape:
+        return gradient[:, 0], gradient[:, 1]
+    rows = _flat(gradient)
+    return _inner(rows, _flat(target)), _inner(rows, rows)
 
 
 def distance(
@@ -39,7 +47,8 @@ def distance(
         ``"l2"``: the sum over layers of ``alpha_i |g_i - t_i|^2``. ``"cosine"``: one minus the cosine of AGIC's Eq. 6
         (Eq. 3 if all weights are equal), which is 0 for a zero gradient.
     gradients, target, weights
-        A tensor ``[N, ...]`` per layer, for N reconstructions, and alpha, ``[N, layers]``.
+        A tensor ``[N, ...]`` per layer, for N reconstructions, and alpha, ``[N, layers]``. For a cosine a gradient
+        can be replaced by ``<g_i, t_i>`` and ``|g_i|^2``, ``[N, 2]``.
     square
         The targets' weighted squared norms ``[N]``, if they are already computed.
 
@@ -48,23 +57,33 @@ def distance(
     (Tensor, list of Tensor)
         Values ``[N]``, and derivatives in the shapes of `gradients`.
     """
-    gradient_rows, target_rows = [_flat(f) for f in gradients], [_flat(t) for t in target]
     if kind == "l2":
-        differences = [f - t for f, t in zip(gradient_rows, target_rows, strict=True)]
-        value = sum(a * (g * g).sum(1) for a, g in zip(weights.T, differences, strict=True))
-        slopes = [2 * a[:, None] * g for a, g in zip(weights.T, differences, strict=True)]
-    else:
-        dot, size = _inner(gradient_rows, target_rows, weights), _inner(gradient_rows, gradient_rows, weights)
-        norm = _inner(target_rows, target_rows, weights) if square is None else square
-        length = (size * norm).sqrt()
-        nonzero = torch.where(length > 0, length, torch.ones_like(length))  # a zero gradient has the cosine 0
-        value = 1 - dot / nonzero
-        # The slope of the cosine is a multiple of each gradient (Eq. 3): no graph over all parameters is needed.
-        by_target = -weights / nonzero[:, None]
-        by_gradient = weights * (dot / (nonzero * size.where(size > 0, nonzero)))[:, None]
-        terms = zip(gradient_rows, target_rows, by_target.T, by_gradient.T, strict=True)
-        slopes = [(f * b[:, None]).addcmul_(t, a[:, None]) for f, t, a, b in terms]
-    return value, [_shaped(s, f) for s, f in zip(slopes, gradients, strict=True)]
+        differences = [f - t for f, t in zip(gradients, target, strict=True)]
+        slopes = [2 * a.view(-1, *[1] * (g.dim() - 1)) * g for a, g in zip(weights.T, differences, strict=True)]
+        return _squares(differences, weights), slopes
+    pairs = [_products(f, t) for f, t in zip(gradients, target, strict=True)]
+    dot, size = ((weights * torch.stack(parts, dim=1)).sum(1) for parts in zip(*pairs, strict=True))
+    norm = _squares(target, weights) if square is None else square
+    length = (size * norm).sqrt()
+    nonzero = torch.where(length > 0, length, torch.ones_like(length))  # a zero gradient has the cosine 0
+    # The slope of the cosine is a multiple of each gradient (Eq. 3): no graph over all parameters is needed.
+    by_target = -weights / nonzero[:, None]
+    by_gradient = weights * (dot / (nonzero * size.where(size > 0, nonzero)))[:, None]
+    slopes = [_slope(*terms) for terms in zip(gradients, target, by_target.T, by_gradient.T, strict=True)]
+    return 1 - dot / nonzero, slopes
+
+
+def _squares(target: Sequence[Tensor], weights: Tensor) -> Tensor:
+    """Return the weighted squared norms ``[N]`` of a tensor ``[N, ...]`` per layer."""
+    norms = [_inner(rows, rows) for rows in map(_flat, target)]
+    return (weights * torch.stack(norms, dim=1)).sum(1)
+
+
+def _slope(gradient: Tensor, target: Tensor, by_target: Tensor, by_gradient: Tensor) -> Tensor:
+    if gradient.shape != target.shape:
+        return torch.stack([by_target, by_gradient / 2], dim=1)
+    rows = (_flat(gradient) * by_gradient[:, None]).addcmul_(_flat(target), by_target[:, None])
+    return _shaped(rows, gradient)
 
 
 @dataclass
@@ -117,8 +136,7 @@ class View:
         self.parameters = {n: _channels_last(p.detach()) for n, p in self.model.named_parameters()}
         named_weights = [self.layer_weights(u, self.model) if self.layer_weights else {} for u in self.updates]
         self.alphas = self.targets[0].new_tensor([[g.get(n, 1.0) for n in self.parameters] for g in named_weights])
-        rows = [_flat(t) for t in self.targets]
-        self.squares = _inner(rows, rows, self.alphas)
+        self.squares = _squares(self.targets, self.alphas)
         self.stacks = is_stackable(self.model)
         self.net = stack_layers(self.model, constant=not self.simulate) if self.stacks else copy.deepcopy(self.model)
         if self.targets[0].dtype == torch.float32:
@@ -127,9 +145,26 @@ class View:
         self.buffers = {name: b.clone() for name, b in self.net.named_buffers()}
         # One pass for all reconstructions needs stacked layers, and no simulated steps.
         self.together = self.stacks and (not self.simulate or self.steps == 1)
+        self.factorised: dict[str, Matrices] = {}
+
+    def factorise(self, shape: tuple[int, ...]) -> None:
+        """Let layers with many weights return products instead of gradients, for images ``[C, H, W]`` of this shape.
+
+        This suffices for a cosine. A squared difference near 0 needs the gradients themselves.
+        """
+        if not self.stacks or self.simulate or self.factorised:
+            return
+        weights = {n: p.expand(1, *p.shape) for n, p in self.parameters.items()}
+        x = self.targets[0].new_zeros(self.samples, *shape)
+        with torch.no_grad():
+            targets = dict(zip(self.parameters, self.targets, strict=True))
+            run = functools.partial(functional_call, self.net, (weights, self.buffers), (x,))
+            self.factorised = factorise(self.net, run, targets)
 
     def gradients(self, images: Tensor, probabilities: Tensor, runs: slice) -> list[Tensor]:
         """Return the dummies' mean gradients over the local steps, ``[n, ...]`` per layer, differentiably.
+
+        For factorised weights it is the product with the target and the squared norm, ``[n, 2]``.
 
         `images` is ``[n, samples, C, H, W]``, `probabilities` ``[n, samples, classes]``, of the reconstructions `runs`.
         """
@@ -138,7 +173,10 @@ class View:
             raise AssertionError("such a model is inverted one reconstruction at a time")
         # An expanded view takes no memory, but its gradient has an entry per reconstruction: N gradients from one pass.
         weights = {n: p.expand(rows, *p.shape) if self.stacks else p for n, p in self.parameters.items()}
+        weights |= {n: images.new_zeros(rows, 2) for n in self.factorised}
         weights = {n: p.detach().requires_grad_() for n, p in weights.items()}
+        for matrices in self.factorised.values():
+            matrices.runs = runs
         steps = self.steps if self.simulate else 1
         batch = self.batch_size
         summed: list[Tensor] = []

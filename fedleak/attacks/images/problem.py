@@ -87,6 +87,9 @@ class Problem:
                 raise ValueError(f"labels lie in 0..{self.classes - 1}")
         self.pool = 1 + max(i for v in views for i in v.index or ())
         self.shape = shape
+        if descent.distance == "cosine":
+            for view in views:
+                view.factorise(shape)
         reference = views[0].targets[0]
         norm = getattr(views[0].model, "normalise", None)
         self.mean = norm.mean if norm is not None else reference.new_zeros(())

@@ -1,0 +1,128 @@
+"""Products of a layer's gradient from its factors, beside autograd, and which layers compute them."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedleak.attacks.images import dlg, invg
+from fedleak.attacks.images.factored import is_cheaper
+from fedleak.attacks.images.objective import View
+from fedleak.attacks.images.problem import Problem
+from fedleak.federated import fedsgd
+
+SHAPE, CLASSES = (16, 3, 5), 12
+
+
+class Twice(nn.Module):
+    """A model that uses one layer twice, and one weight in two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide, self.again = nn.Conv2d(16, 48, 3, padding=1), nn.Conv2d(48, 48, 3, padding=1)
+        self.shared, self.sharing = nn.Conv2d(48, 48, 1), nn.Conv2d(48, 48, 1)
+        self.sharing.weight = self.shared.weight
+        self.fc = nn.Linear(48, CLASSES)
+
+    def forward(self, x):
+        x = torch.tanh(self.wide(x))
+        x = torch.tanh(self.again(torch.tanh(self.again(x))))
+        return self.fc(torch.tanh(self.sharing(torch.tanh(self.shared(x)))).mean((2, 3)))
+
+
+def wide(training=False):
+    """Layers of each kind that can be factorised, and one with a stride, which cannot."""
+    torch.manual_seed(0)
+    convolutions = nn.Conv2d(16, 256, 3, padding=1), nn.BatchNorm2d(256), nn.Tanh(), nn.Conv2d(256, 256, 1), nn.Tanh()
+    layers = *convolutions, nn.Conv2d(256, 32, 3, 2, 1), nn.Tanh(), nn.Flatten(), nn.Linear(192, 48), nn.Tanh()
+    return nn.Sequential(*layers, nn.Linear(48, CLASSES)).train(training)
+
+
+def problem(model, runs, batch, dtype=torch.float64, near=None):
+    """InvG's objective, and a start at random or at this distance from the true images."""
+    model = model.to(dtype)
+    x = torch.rand(runs, batch, *SHAPE, generator=torch.Generator().manual_seed(0)).to(dtype)
+    y = torch.arange(runs * batch).view(runs, batch) % CLASSES
+    view = View([fedsgd(model, a, b) for a, b in zip(x, y, strict=True)], model, y)
+    made = Problem([view], invg.INVG, SHAPE)
+    (start,) = made.start(0)
+    return made, view, start if near is None else (x + near * start).detach().requires_grad_()
+
+
+def by_autograd(view, x):
+    """The cosine distance of every reconstruction and its gradient, from gradients that PyTorch computes."""
+    values, slopes = [], []
+    for n, images in enumerate(x.detach().unbind()):
+        images.requires_grad_()
+        loss = nn.functional.cross_entropy(view.model(images), view.labels[n])
+        gradient = torch.autograd.grad(loss, list(view.model.parameters()), create_graph=True)
+        target = [t[n] for t in view.targets]
+        dot, *squares = (
+            sum((p * q).sum() for p, q in zip(*pair, strict=True))
+            for pair in ((gradient, target), (gradient, gradient), (target, target))
+        )
+        values.append(1 - dot / (squares[0] * squares[1]).sqrt())
+        slopes.append(torch.autograd.grad(values[-1], images)[0])
+    return torch.stack(values).detach(), torch.stack(slopes)
+
+
+def evaluate(made, start):
+    value, (slope,) = made.evaluate([start])
+    return value, slope
+
+
+@pytest.fixture(autouse=True)
+def no_total_variation(monkeypatch):
+    monkeypatch.setattr("fedleak.attacks.images.problem.total_variation_slope", torch.zeros_like)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize(("runs", "batch"), [(1, 1), (3, 1), (2, 2)])
+def test_the_distance_and_its_gradient_are_those_of_autograd(runs, batch, side_by_side, training, monkeypatch):
+    for module in ("convolution", "layers", "objective"):
+        monkeypatch.setattr(f"fedleak.attacks.images.{module}.prefers_batched_kernels", lambda x: side_by_side)
+    made, view, start = problem(wide(training), runs, batch)
+    assert {"0.weight", "3.weight"} <= view.factorised.keys()
+    assert "5.weight" not in view.factorised  # its stride is 2
+    for found, expected in zip(evaluate(made, start), by_autograd(view, start), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("near", [None, 0.1, 0.001])
+def test_single_precision_is_as_exact_as_autograd(near):
+    made, view, start = problem(wide(), 1, 1, torch.float32, near)
+    plain = by_autograd(view, start)
+    _made_exactly, view_in_double, _ = problem(wide(), 1, 1)
+    exact = by_autograd(view_in_double, start.double())
+    for found, single, double in zip(evaluate(made, start), plain, exact, strict=True):
+        scale = double.abs().max()
+        assert (found - double).abs().max() / scale <= 1e-4 + 10 * (single - double).abs().max() / scale
+
+
+def test_one_reconstruction_of_several_uses_its_own_target():
+    made, _view, start = problem(wide(), 3, 1)
+    value, (slope,) = made.evaluate([start[1:2]], slice(1, 2))
+    all_values, all_slopes = evaluate(made, start)
+    torch.testing.assert_close(value, all_values[1:2])
+    torch.testing.assert_close(slope, all_slopes[1:2])
+
+
+def test_a_weight_that_is_used_twice_keeps_its_gradient():
+    made, view, start = problem(Twice(), 1, 1)
+    assert view.factorised.keys() == {"wide.weight", "fc.weight"}
+    for found, expected in zip(evaluate(made, start), by_autograd(view, start), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_squared_difference_and_simulated_steps_keep_all_gradients():
+    model, x, y = wide().double(), torch.rand(1, 1, *SHAPE).double(), torch.zeros(1, 1, dtype=torch.long)
+    update = fedsgd(model, x[0], y[0])
+    for descent, options in ((invg.INVG, {"simulate": True}), (dlg.DLG_ADAM, {})):
+        view = View([update], model, y, **options)
+        Problem([view], descent, SHAPE)
+        assert not view.factorised
+
+
+@pytest.mark.parametrize(("positions", "cheaper"), [(64, True), (256, True), (1024, False)])
+def test_gram_matrices_pay_for_few_positions(positions, cheaper):
+    assert is_cheaper(256, 256, positions, 9) == cheaper
