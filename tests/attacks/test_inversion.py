@@ -334,3 +334,14 @@ def test_labels_that_were_not_given_and_repeat_are_said():
         invg.labelled(fedsgd(model, x, torch.tensor([1, 1])), model, None)
     with pytest.raises(ValueError, match="no labels were given, and GI recovers none: GI recovers distinct labels"):
         invg.labelled(fedsgd(model, torch.rand(CLASSES + 1, *SHAPE), torch.zeros(CLASSES + 1).long()), model, None)
+
+
+@pytest.mark.parametrize("missing", [OSError, AttributeError])
+def test_inversions_run_without_glibc(missing, monkeypatch):
+    def no_library(name):
+        raise missing("no such library")
+
+    model, _, y, updates = situation()
+    expected = invg.invert_many(updates, model, y, iterations=2).images
+    monkeypatch.setattr(engine.ctypes, "CDLL", no_library)
+    assert invg.invert_many(updates, model, y, iterations=2).images.equal(expected)

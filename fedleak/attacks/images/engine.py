@@ -5,6 +5,7 @@ share; the objective is the weighted sum of the views' distances, plus total var
 """
 
 import contextlib
+import ctypes
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +50,7 @@ def invert(
         raise ValueError(f"iterations is at least 1, got {iterations}")
     problem = Problem(views, descent, tuple(shape or input_shape(views[0].model)))
     dummies = problem.start(seed)
-    with _single_precision():
+    with _single_precision(), _freed_memory_kept():
         if descent.optimiser == "lbfgs":
             result = _lbfgs(problem, dummies, iterations)
         else:
@@ -110,6 +111,30 @@ def _single_precision() -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.allow_tf32 = previous
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, MEBIBYTE = -1, -3, 2**20
+
+
+@contextlib.contextmanager
+def _freed_memory_kept() -> Iterator[None]:
+    """Let glibc keep freed memory, because every iteration allocates the same blocks, and new pages are slow.
+
+    Afterwards memory is returned, and the thresholds are the ones that glibc itself reaches by its dynamic adjustment.
+    """
+    try:
+        libc = ctypes.CDLL(None)
+        mallopt, trim = libc.mallopt, libc.malloc_trim
+    except (OSError, TypeError, AttributeError):  # not glibc
+        yield
+        return
+    mallopt(M_MMAP_THRESHOLD, 32 * MEBIBYTE)
+    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+    try:
+        yield
+    finally:
+        mallopt(M_TRIM_THRESHOLD, 64 * MEBIBYTE)
+        trim(0)
 
 
 def _make_evaluation(problem: Problem, dummies: list[Tensor]) -> Callable[[], tuple[Tensor, list[Tensor]]]:
