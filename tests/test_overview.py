@@ -155,6 +155,13 @@ def test_one_sentence_never_adds_up_grades():
     assert numbers(text) == [6, 2, 1, 1, 1, 1, 1], (
         "all; two, one and one are of grade A; one is better, of grade B; one depends"
     )
+    assert "adapted" not in text
+
+
+def test_one_sentence_says_how_many_differences_are_of_adapted_attacks():
+    rows = [row(metric="iAcc of ZLG+"), row(metric="iAcc of RLU"), row(metric="iAcc of LLG+", grade="D")]
+    rlu = papers(*rows)[0] | {"chapter": "rlu"}
+    assert "Of the 3 that differ, 1 are of LLG+ and ZLG+" in generated.in_one_sentence([rlu, *papers(row())])
 
 
 def test_a_line_of_the_overview_has_verdicts_and_the_largest_difference_in_tolerances():

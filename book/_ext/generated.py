@@ -22,7 +22,7 @@ from fedleak import data
 from fedleak.data.sources import DOWNLOADS
 from fedleak_book import paths
 from fedleak_book.experiments import notebooks, published, scoreboard
-from fedleak_book.experiments.verdicts import DECIDED, DEPENDS, GRADES, NOT_ATTEMPTED, OPEN
+from fedleak_book.experiments.verdicts import DECIDED, DEPENDS, DIFFERS, GRADES, NOT_ATTEMPTED, OPEN
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +62,10 @@ def scoreboard_in_short(papers: list[dict[str, Any]]) -> str:
     return table(pd.DataFrame(rows))
 
 
+ADAPTED = {"rlu": ("LLG+", "ZLG+")}
+"""By paper, attacks that it compares with in a form for several steps that it does not print."""
+
+
 def in_one_sentence(papers: list[dict[str, Any]]) -> str:
     """Count the papers' values that have a verdict, by grade."""
     rows = [row for paper in papers for row in paper["rows"] if scoreboard.is_counted(row)]
@@ -76,10 +80,21 @@ def in_one_sentence(papers: list[dict[str, Any]]) -> str:
         parts.append(
             f"{sum(by_verdict.values())} {place} (" + ", ".join(f"{n} {w}" for w, n in by_verdict.items() if n) + ")"
         )
+    differ = [
+        row["metric"].endswith(ADAPTED.get(paper["chapter"], ("no attack",)))
+        for paper in papers
+        for row in paper["rows"]
+        if scoreboard.is_counted(row) and row["verdict"] == DIFFERS and row["grade"] in ("A", "B", "C")
+    ]
+    remark = (
+        f"Of the {len(differ)} that differ, {sum(differ)} are of LLG+ and ZLG+ in RLU's tables, "
+        "which do not print how these attacks are adapted to several steps. "
+    )
     return (
         f"The papers print {len(rows)} different values. With a verdict: {'; '.join(t for t in parts if t[0] != '0')}. "
-        f"{sum(row['verdict'] == DEPENDS for row in rows)} depend on choices that the papers do not print. The others "
-        "were measured at other settings, are open, or were not attempted; the reasons follow below."
+        f"{remark * any(differ)}{sum(row['verdict'] == DEPENDS for row in rows)} depend on choices that the papers do "
+        "not print. The others were measured at other settings, are open, or were not attempted; the reasons follow "
+        "below."
     )
 
 
