@@ -151,6 +151,8 @@ for choice, composition in itertools.product(scanned, (HALF, FIFTH, ANY)):
 # --- Fig. 5 (a) ---
 def baselines(t):
     """InsAcc of the better baseline under every substitute, and GDBR's."""
+    if t.index.nlevels > 2:
+        raise ValueError("these rows have more than one setting")
     attacks, modes = (t.index.get_level_values(name) for name in ("attack", "mode"))
     values, is_baseline = t.to_numpy(), attacks != "GDBR"
     best = {m: values[is_baseline & (modes == m)].max() for m in MODES if m != TRUE}
