@@ -73,15 +73,21 @@ def reduced_by_mode(ctx, seed, net, data, batch_norm):
 
 VGG, ALEXNET = dict(net="vgg11", data="cifar10"), dict(net="alexnet", data="svhn")
 SAME = dict(init="positive", form="paper", batch_size=64, layer=1, redrawn="network")
-FIRST = grid(**ALEXNET, batch_norm=NONE, trials=8)
-FIRST += grid(**VGG, batch_norm=OWN, trials=6)
+
+
+def first(alexnet, vgg):
+    """Settings with these numbers of trials: AlexNet with dropout, and VGG-11 with batch statistics."""
+    settings = grid(**ALEXNET, batch_norm=NONE, trials=alexnet)
+    return settings + grid(**VGG, batch_norm=OWN, trials=vgg)
+
+
 OTHERS = grid(**VGG, batch_norm=[NONE, STORED], trials=5)
 QUICK = grid(net="alexnet", data="photos", batch_norm=NONE, trials=1)
 CHOICES_MODES = Experiment(
     "choices_modes",
     by_mode,
     quick=QUICK,
-    paper=FIRST,
+    paper=first(8, 6),
     by=("dropout", "scale", "widths", "scheme", "composition", "auxiliary", "aux"),
     values=kinds("insacc", "clsacc"),
     facts=("images", "held", "side"),
@@ -92,7 +98,7 @@ FIG6_MODES = Experiment(
     "fig6_modes",
     defended_by_mode,
     quick=QUICK,
-    paper=FIRST,
+    paper=first(6, 4),
     by=("dropout", "scale", "widths", "defence", "level", "noise_scale"),
     values=kinds("insacc", "clsacc"),
     facts=("images", "held", "aux", "side"),
