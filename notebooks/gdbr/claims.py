@@ -10,7 +10,6 @@ from fedleak_book.experiments.kinds import MEAN, difference, rate
 from notebooks.gdbr.experiments import (
     CHOICES,
     CHOICES_MODES,
-    CHOICES_NORMS,
     DUMMIES,
     FIG2,
     FIG2_CHOICES,
@@ -25,7 +24,6 @@ from notebooks.gdbr.experiments import (
     FIG6,
     FIG6_CHOICES,
     FIG6_MODES,
-    FIG6_NORMS,
     SIZES,
     TABLE1,
     TABLE2,
@@ -34,7 +32,7 @@ from notebooks.gdbr.experiments import (
 from notebooks.gdbr.experiments_choices import ANY, FIFTH, HALF, INITS, SCALES, WIDTHS
 from notebooks.gdbr.experiments_clients import FORMS, MODES, NETS, PAIRS, TITLES
 from notebooks.gdbr.experiments_modes import NOISE_SCALES
-from notebooks.gdbr.modes import NONE, OFF, ONE_HALF, OWN, STORED
+from notebooks.gdbr.modes import NONE, OFF, ONE_HALF, OWN
 
 CLAIMS = Claims()
 claim = CLAIMS.add
@@ -48,14 +46,10 @@ CHOSEN = [
 ]
 
 IN_MODES = [
-    (tables, fig6, dict(net=net, batch_norm=norm, dropout=d, scale=scale, widths=w))
-    for tables, fig6, net, norm in (
-        (CHOICES_MODES, FIG6_MODES, "alexnet", NONE),
-        (CHOICES_MODES, FIG6_MODES, "vgg11", OWN),
-        (CHOICES_NORMS, FIG6_NORMS, "vgg11", STORED),
-        (CHOICES_NORMS, FIG6_NORMS, "vgg11", NONE),
-    )
-    for d, scale, w in itertools.product((OFF, ONE_HALF), SCALES, WIDTHS[net])
+    dict(net=net, batch_norm=norm, dropout=dropout, scale=scale, widths=widths)
+    for net, norm in (("alexnet", NONE), ("vgg11", OWN))
+    for dropout, scale in itertools.product((OFF, ONE_HALF), SCALES)
+    for widths in WIDTHS[net]
 ]
 
 
@@ -116,10 +110,11 @@ for choice, k in itertools.product(CHOSEN, (1000, 100)):
     data = PAIRS[choice["net"]][1]
     ahead = over_dummies(-1 if data == "mnist" else 1, k)
     claim(f"tab2-{data}-order", ahead, CHOICES, **options)
-for (of, _, mode), k in itertools.product(IN_MODES, (1000, 100)):
+for mode, k in itertools.product(IN_MODES, (1000, 100)):
     options = dict(wide="auxiliary", kind=LOST, filters=mode | {"scheme": "random"})
     if (mode["batch_norm"], mode["dropout"]) != (NONE, OFF):  # `choices` has these
-        claim(f"tab2-{PAIRS[mode['net']][1]}-order", over_dummies(1, k), of, **options)
+        ahead = over_dummies(1, k)
+        claim(f"tab2-{PAIRS[mode['net']][1]}-order", ahead, CHOICES_MODES, **options)
 claim("tab2-embeddings", lambda t: t.iloc[(t - 1).abs().argmax()], DUMMIES)
 
 
@@ -243,8 +238,8 @@ for net, name in SHORT.items():
 for choice in CHOSEN:
     defended(SHORT[choice["net"]], FIG6_CHOICES, **choice)
 both = [{"noise_scale": scale} for scale in NOISE_SCALES]
-for _, of, mode in IN_MODES:
-    defended(SHORT[mode["net"]], of, both, **mode)
+for mode in IN_MODES:
+    defended(SHORT[mode["net"]], FIG6_MODES, both, **mode)
 noise = paper | {"defence": "noise"}
 claim("fig6b-resnet", more_sensitive, FIG6, wide="level", filters=noise)
 
