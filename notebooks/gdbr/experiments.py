@@ -28,6 +28,7 @@ from notebooks.gdbr.experiments_modes import (
     CHOICES_NORMS,
     FIG6_MODES,
     FIG6_NORMS,
+    REDUCED_DROPOUT,
     REDUCED_MODES,
 )
 from notebooks.gdbr.experiments_scanned import (
@@ -83,6 +84,7 @@ __all__ = [
     "REDUCED",
     "REDUCED_DEFENDED",
     "REDUCED_LAYERS",
+    "REDUCED_DROPOUT",
     "REDUCED_MODES",
     "TRUE",
 ]

@@ -208,7 +208,7 @@ def parts_of(ctx, seed, data, sizes):
     return parts
 
 
-def at_levels(ctx, seed, net, data, sizes, batch_norm=NONE):
+def at_levels(ctx, seed, net, data, sizes, batch_norm=NONE, widths=None):
     """`at_every_choice` with all images, and with as few of both sides as these; what the chain sees of the known."""
     levels = {}
     for level, (mine, chosen) in parts_of(ctx, seed, data, sizes).items():
@@ -217,7 +217,8 @@ def at_levels(ctx, seed, net, data, sizes, batch_norm=NONE):
         levels[level] = mine, chosen, drawn
     scanned = at_every_choice(ctx, seed, net, data, levels, batch_norm)
     for row, bridge, images, batches in scanned:
-        yield row, bridge, bridge.observe(images), batches
+        if widths in (None, row["widths"]):
+            yield row, bridge, bridge.observe(images), batches
 
 
 def reduced(ctx, seed, net, data):
