@@ -83,8 +83,8 @@ __all__ = [
     "POSITIVE_LAYERS",
     "REDUCED",
     "REDUCED_DEFENDED",
-    "REDUCED_LAYERS",
     "REDUCED_DROPOUT",
+    "REDUCED_LAYERS",
     "REDUCED_MODES",
     "TRUE",
 ]
