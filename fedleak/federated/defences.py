@@ -167,10 +167,18 @@ class Sparsification:
             accumulated = tensor + remainders[clients]
             flat = accumulated.flatten(1)
             discarded = min(round(self.discard * flat.shape[1]), flat.shape[1] - 1)
-            smallest = flat.abs().topk(discarded, dim=1, largest=False).indices
-            sent[name] = flat.scatter(1, smallest, 0).view_as(accumulated)
+            sent[name] = flat.masked_fill(_smallest(flat.abs(), discarded), 0).view_as(accumulated)
             remainders[clients] = accumulated - sent[name]
         return sent
+
+
+def _smallest(rows: Tensor, k: int) -> Tensor:
+    """Return a mask of the k smallest entries of each row, ``[K, n]``; of equal ones, the first."""
+    if k == 0:
+        return torch.zeros_like(rows, dtype=torch.bool)
+    limit = rows.kthvalue(k, dim=1, keepdim=True).values  # selects in linear time, where topk sorts
+    below, equal = rows < limit, rows == limit
+    return below | (equal & (equal.cumsum(1) <= k - below.sum(1, keepdim=True)))
 
 
 @register(

@@ -223,7 +223,8 @@ def fitting(tensor: Tensor, name: str, parameter: Tensor) -> Tensor:
             f"the update's {name!r} has shape {tuple(tensor.shape)}, "
             f"the model's has {tuple(parameter.shape)}: is it an update of this model?"
         )
-    if bad := int((~torch.isfinite(tensor)).sum()):
+    # a sum of finite entries may overflow, but no sum with a NaN or an infinity is finite
+    if not torch.isfinite(tensor.sum()) and (bad := int((~torch.isfinite(tensor)).sum())):
         raise ValueError(f"{bad} of {tensor.numel()} entries of the update's {name!r} are NaN or infinite")
     return tensor.detach()
 

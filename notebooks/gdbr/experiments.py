@@ -23,7 +23,14 @@ from notebooks.gdbr.experiments_choices import (
     POSITIVE_LAYERS,
     REDUCED,
 )
-from notebooks.gdbr.experiments_modes import CHOICES_MODES
+from notebooks.gdbr.experiments_modes import (
+    CHOICES_MODES,
+    CHOICES_NORMS,
+    FIG6_MODES,
+    FIG6_NORMS,
+    REDUCED_DROPOUT,
+    REDUCED_MODES,
+)
 from notebooks.gdbr.experiments_scanned import (
     FIG2_CHOICES,
     FIG3_CHOICES,
@@ -64,16 +71,21 @@ __all__ = [
     "CHOICES",
     "CHOICES_MNIST",
     "CHOICES_MODES",
+    "CHOICES_NORMS",
     "FIG2_CHOICES",
     "FIG3_CHOICES",
     "FIG3_MNIST",
     "FIG4_CHOICES",
     "FIG5A_CHOICES",
     "FIG6_CHOICES",
+    "FIG6_MODES",
+    "FIG6_NORMS",
     "POSITIVE_LAYERS",
     "REDUCED",
     "REDUCED_DEFENDED",
+    "REDUCED_DROPOUT",
     "REDUCED_LAYERS",
+    "REDUCED_MODES",
     "TRUE",
 ]
 

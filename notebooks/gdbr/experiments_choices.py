@@ -16,7 +16,6 @@ from fedleak.models import chain, positive_, without_biases
 from notebooks.gdbr.experiments_clients import (
     SCHEMES,
     below,
-    body,
     dummies,
     kinds,
     pairs,
@@ -26,6 +25,7 @@ from notebooks.gdbr.experiments_clients import (
     sets,
     share,
 )
+from notebooks.gdbr.modes import NONE, OFF, chunk_of, normed_body, updates
 
 HALF = "a random half of the classes"
 FIFTH, ANY = "a random fifth of the classes", "2 to n - 1 random classes"
@@ -98,19 +98,21 @@ def batch_of(victims, scheme, composition, size, seed):
     return index, victims.y[index], metrics.counts(victims.y[index], n)
 
 
-def at_every_choice(ctx, seed, net, data, levels):
+def at_every_choice(ctx, seed, net, data, levels, batch_norm=NONE):
     """At every scale, level and width: these, the bridge, the chain's inputs for what the attacker knows, the batches.
 
     A level has the victims' images, the attacker's known images, and batches by name. A batch has the chain's
     inputs, the labels and the true counts.
     """
-    (victims, aux), model = sets(ctx, data), body(ctx, net, data, spawned(seed, "body"))
+    victims, aux = sets(ctx, data)
+    model = normed_body(ctx, net, data, batch_norm, spawned(seed, "body"))
     bridges, n = {}, victims.n_classes
     for widths in WIDTHS[net]:
         tail = tail_of(model, widths, n, spawned(seed, "tail")).to(ctx.device)
         bridges[widths] = gdbr.Bridge(tail)
     for scale in SCALES:
-        all_known = below(model, scaled(ctx, data, aux.x, scale))
+        known_images = scaled(ctx, data, aux.x, scale)
+        all_known = below(model, known_images, chunk_of(batch_norm))
         for level, (mine, chosen, drawn) in levels.items():
             batches = {
                 name: (below(model, scaled(ctx, data, mine.x[i], scale)), *labels)
@@ -121,12 +123,12 @@ def at_every_choice(ctx, seed, net, data, levels):
                 yield row, bridge, all_known[chosen], batches
 
 
-def with_all(ctx, seed, net, data, drawn):
+def with_all(ctx, seed, net, data, drawn, batch_norm=NONE):
     """The same with all images, and what there is of them in place of the level."""
     victims, aux = sets(ctx, data)
     real = {"images": len(victims), "aux": len(aux), "side": victims.shape[1]}
     levels = {"whole": (victims, slice(None), drawn)}
-    for row, *rest in at_every_choice(ctx, seed, net, data, levels):
+    for row, *rest in at_every_choice(ctx, seed, net, data, levels, batch_norm):
         del row["level"]
         yield row | real, *rest
 
@@ -137,27 +139,38 @@ def read(bridge, features, x, labels, truth):
     return scores(bridge.recover(update, features, "paper").counts, truth)
 
 
-def everywhere(ctx, seed, net, data):
+def in_modes(ctx, seed, net, data, batch_norm=NONE, dropouts=(OFF,)):
     """The paper's form on one batch of every composition, at every choice, from auxiliary images and from dummies."""
-    (victims, aux), model = sets(ctx, data), body(ctx, net, data, spawned(seed, "body"))
+    victims, aux = sets(ctx, data)
+    model = normed_body(ctx, net, data, batch_norm, spawned(seed, "body"))
     drawn = {b: batch_of(victims, *b, 64, spawned(seed, "batch")) for b in BATCHES}
-    dummy_features = {k: below(model, dummies(aux, k)) for k in (1000, 100)}
-    for row, bridge, images, batches in with_all(ctx, seed, net, data, drawn):
+    chunk, from_dummies = chunk_of(batch_norm), {}
+    inputs = {k: below(model, dummies(aux, k), chunk) for k in (1000, 100)}
+    for row, bridge, images, batches in with_all(
+        ctx, seed, net, data, drawn, batch_norm
+    ):
+        if row["widths"] not in from_dummies:  # the same at every scale
+            seen = {("dummy", k): bridge.observe(x) for k, x in inputs.items()}
+            from_dummies[row["widths"]] = seen
         by_auxiliary = {("aux", len(aux)): bridge.observe(images)}
-        by_auxiliary |= {
-            ("dummy", k): bridge.observe(x) for k, x in dummy_features.items()
-        }
-        for (scheme, composition), batch in batches.items():
-            n_classes_held = len(drawn[scheme, composition][0].unique())
-            for (auxiliary, k), features in by_auxiliary.items():
-                if auxiliary == "aux" or scheme == "random":
-                    of = {
-                        "scheme": scheme,
-                        "composition": composition,
-                        "held": n_classes_held,
-                    }
-                    by = {"auxiliary": auxiliary, "aux": k}
-                    yield {**row, **of, **by, **read(bridge, features, *batch)}
+        by_auxiliary |= from_dummies[row["widths"]]
+        for (scheme, composition), (x, labels, truth) in batches.items():
+            of = {"scheme": scheme, "composition": composition}
+            of["held"] = len(drawn[scheme, composition][0].unique())
+            how = bridge.model, bridge.layer, x, labels, dropouts
+            for dropout, update in updates(*how, spawned(seed, "dropout")):
+                for (auxiliary, k), features in by_auxiliary.items():
+                    if auxiliary == "aux" or scheme == "random":
+                        counts = bridge.recover(update, features, "paper").counts
+                        by = {"auxiliary": auxiliary, "aux": k, "dropout": dropout}
+                        yield {**row, **of, **by, **scores(counts, truth)}
+
+
+def everywhere(ctx, seed, net, data):
+    """`in_modes` without dropout, and with the batch norms as `body` has them."""
+    for row in in_modes(ctx, seed, net, data):
+        del row["dropout"]
+        yield row
 
 
 CHOICES = Experiment(
@@ -195,16 +208,17 @@ def parts_of(ctx, seed, data, sizes):
     return parts
 
 
-def at_levels(ctx, seed, net, data, sizes):
+def at_levels(ctx, seed, net, data, sizes, batch_norm=NONE, widths=None):
     """`at_every_choice` with all images, and with as few of both sides as these; what the chain sees of the known."""
     levels = {}
     for level, (mine, chosen) in parts_of(ctx, seed, data, sizes).items():
         of = spawned(seed, f"batch of {level}")
         drawn = {b: batch_of(mine, *b, 64, of) for b in BATCHES}
         levels[level] = mine, chosen, drawn
-    scanned = at_every_choice(ctx, seed, net, data, levels)
+    scanned = at_every_choice(ctx, seed, net, data, levels, batch_norm)
     for row, bridge, images, batches in scanned:
-        yield row, bridge, bridge.observe(images), batches
+        if widths in (None, row["widths"]):
+            yield row, bridge, bridge.observe(images), batches
 
 
 def reduced(ctx, seed, net, data):

@@ -1,5 +1,6 @@
 """GDBR: data, networks and clients that the trials share."""
 
+import contextlib
 import copy
 
 import numpy as np
@@ -85,13 +86,23 @@ def pairs(full, nets=NETS, large=10, **axes):
     return settings
 
 
+class Reached(Exception):
+    """Ends a forward pass at the chain's first layer."""
+
+
 def below(model, x, chunk=250):
     """Inputs of the chain's first layer for images x: what the layers below make of them."""
-    seen, first = [], chain(model).links[0].layer
-    hook = first.register_forward_pre_hook(lambda _, a: seen.append(a[0].detach()))
+    seen = []
+
+    def stop(_, inputs):
+        seen.append(inputs[0].detach())
+        raise Reached
+
+    hook = chain(model).links[0].layer.register_forward_pre_hook(stop)
     with torch.no_grad():
         for piece in x.split(chunk):
-            model(piece)
+            with contextlib.suppress(Reached):
+                model(piece)
     hook.remove()
     return torch.cat(seen)
 
@@ -174,11 +185,15 @@ def chain_of(ctx, net, data, init, s):
     return without_biases(tail).to(ctx.device)
 
 
-def share(tail, x, y, layers):
-    """A client that shares the gradient of these layers' weights and nothing else (FedSGD)."""
+def share(tail, x, y, layers, forward=None):
+    """A client that shares the gradient of these layers' weights and nothing else (FedSGD).
+
+    `forward` replaces the tail in the client's step, such as the same layers with dropout.
+    """
     links = {link.name: link for link in chain(tail).links}
     weights = [links[name].layer.weight for name in layers]
-    gradients = torch.autograd.grad(nn.functional.cross_entropy(tail(x), y), weights)
+    loss = nn.functional.cross_entropy((forward or tail)(x), y)
+    gradients = torch.autograd.grad(loss, weights)
     named = {links[n].weight: g for n, g in zip(layers, gradients)}
     return Update(named, "gradient", len(y))
 

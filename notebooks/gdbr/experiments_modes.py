@@ -1,122 +1,157 @@
-"""GDBR: Tables I and II with batch norm in either mode, and with dropout, which the paper does not mention."""
+"""GDBR: Tables I and II and Fig. 6 in the modes of batch norm and dropout, and with noise of either scale."""
 
-import copy
+import dataclasses
 
-import torch
-from torch import nn
-
-from fedleak.attacks.labels import gdbr
 from fedleak_book.experiments import Experiment, grid, spawned
 from notebooks.gdbr.experiments_choices import (
-    BATCHES,
-    SCALES,
+    FEW,
+    NAMED,
     WIDTHS,
+    at_levels,
     batch_of,
-    tail_of,
+    in_modes,
+    with_all,
 )
-from notebooks.gdbr.experiments_clients import (
-    below,
-    body,
-    dummies,
-    kinds,
-    scaled,
-    scores,
-    sets,
-    share,
-)
+from notebooks.gdbr.experiments_clients import kinds, scores, sets
+from notebooks.gdbr.experiments_scanned import CLAIMED, under_defences
+from notebooks.gdbr.modes import NONE, OFF, ONE_HALF, OWN, STORED, updates
 
-NONE, STORED, OWN = "none", "stored statistics", "batch statistics"
-OFF, ONE_HALF = "off", "0.5"
+MASKS = 12
+NOISE_SCALES = ["absolute", "times the deviation of the layer's entries"]
 
 
-def normed_body(ctx, net, data, batch_norm, seed):
-    """A network for what is below the chain, with batch norm of this mode."""
-    with_norms = "vgg11_bn" if net == "vgg11" and batch_norm != NONE else net
-    model = body(ctx, with_norms, data, seed)
-    return copy.deepcopy(model).train() if batch_norm == OWN else model
-
-
-def with_dropout(tail):
-    """The same layers with torchvision's dropout after every ReLU between fully connected layers."""
-    layers = []
-    for layer in tail:
-        dropped = isinstance(layer, nn.ReLU)
-        layers += [layer, nn.Dropout(0.5)] if dropped else [layer]
-    return nn.Sequential(*layers).train()
-
-
-def dropped_share(tail, x, labels, name, seed):
-    """What a client shares of one layer's gradient if dropout is active in its local step."""
-    client = copy.deepcopy(tail)
-    position = [k for k, _ in client.named_children()].index(name)
-    layer = client[position]
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        loss = nn.functional.cross_entropy(with_dropout(client)(x), labels)
-        (gradient,) = torch.autograd.grad(loss, layer.weight)
-    update = share(tail, x[:1], labels[:1], [name])
-    return type(update)(dict.fromkeys(update.tensors, gradient), "gradient", len(x))
-
-
-def updates(tail, name, x, labels, dropouts, seed):
-    """By dropout, what a client shares of one layer."""
-    for dropout in dropouts:
-        if dropout == OFF:
-            yield dropout, share(tail, x, labels, [name])
-        else:
-            yield dropout, dropped_share(tail, x, labels, name, seed)
+def dropouts_of(net):
+    """Values of dropout: AlexNet and VGG-11 have dropout between their fully connected layers."""
+    return [OFF, ONE_HALF] if net in ("alexnet", "vgg11") else [OFF]
 
 
 def by_mode(ctx, seed, net, data, batch_norm):
-    """The paper's form on one batch of every composition in these modes, from auxiliary images and from dummies.
+    """Tables I and II in these modes; `choices` has no batch norm without dropout."""
+    dropouts = [ONE_HALF] if batch_norm == NONE else dropouts_of(net)
+    yield from in_modes(ctx, seed, net, data, batch_norm, dropouts)
 
-    In training mode a batch norm takes the statistics of 64 images: the client's batch, or as many of the attacker's.
+
+def defended_update(bridge, features, update, truth, seed):
+    """Scores of one update under the claimed defences, with noise of both scales."""
+    deviation = update.tensors[bridge.links[0].weight].std().item()
+    pruning, noise = ({name: CLAIMED[name]} for name in ("pruning", "noise"))
+    scales = zip([None, *NOISE_SCALES], [pruning, noise, noise], [1.0, 1.0, deviation])
+    for noise_scale, strengths, unit in scales:
+        how = strengths, bridge, features, update, truth, seed, unit
+        for scored in under_defences(*how):
+            yield {"noise_scale": noise_scale, **scored}
+
+
+def defended_by_mode(ctx, seed, net, data, batch_norm):
+    """Fig. 6 in these modes, on one random batch."""
+    victims, _ = sets(ctx, data)
+    drawn = {0: batch_of(victims, "random", NAMED, 64, spawned(seed, "batch"))}
+    held = len(drawn[0][0].unique())
+    scanned = with_all(ctx, seed, net, data, drawn, batch_norm)
+    for row, bridge, images, batches in scanned:
+        (x, labels, truth), features = batches[0], bridge.observe(images)
+        how = bridge.model, bridge.layer, x, labels, dropouts_of(net)
+        for dropout, update in updates(*how, spawned(seed, "dropout")):
+            for scored in defended_update(bridge, features, update, truth, seed):
+                yield {**row, "held": held, "dropout": dropout, **scored}
+
+
+def reduced_by_mode(ctx, seed, net, data, batch_norm):
+    """Every composition, and random batches under defences, with all images and with as many as there are elsewhere."""
+    few = [FEW["cifar100" if "/" in data else "svhn"]]
+    levels = at_levels(ctx, seed, net, data, few, batch_norm)
+    for row, bridge, features, batches in levels:
+        for (scheme, composition), (x, labels, truth) in batches.items():
+            how = bridge.model, bridge.layer, x, labels, dropouts_of(net)
+            for dropout, update in updates(*how, spawned(seed, "dropout")):
+                of = {"scheme": scheme, "composition": composition, "dropout": dropout}
+                of |= {"defence": None, "strength": None, "noise_scale": None}
+                counts = bridge.recover(update, features, "paper").counts
+                yield {**row, **of, **scores(counts, truth)}
+                defended = bridge, features, update, truth, seed
+                for scored in defended_update(*defended) if scheme == "random" else ():
+                    yield {**row, **of, "strength": scored.pop("level"), **scored}
+
+
+def reduced_dropout(ctx, seed, net, data):
+    """Every composition with dropout at both levels, as the mean over `MASKS` of the client's; the smaller widths.
+
+    The accuracy differs by tens of points between networks, so that six trials leave wide intervals all the same.
     """
-    victims, aux = sets(ctx, data)
-    model = normed_body(ctx, net, data, batch_norm, spawned(seed, "body"))
-    drawn = {b: batch_of(victims, *b, 64, spawned(seed, "batch")) for b in BATCHES}
-    made = {k: below(model, dummies(aux, k), 64) for k in (1000, 100)}
-    bridges = {}
-    for widths in WIDTHS[net]:
-        tail = tail_of(model, widths, victims.n_classes, spawned(seed, "tail"))
-        bridges[widths] = gdbr.Bridge(tail.to(ctx.device))
-    dropouts = [ONE_HALF] if batch_norm == NONE else [OFF, ONE_HALF]
-    dropouts = [OFF] if net == "resnet18-conv" else dropouts
-    for scale in SCALES:
-        known = below(model, scaled(ctx, data, aux.x, scale), 64)
-        batches = {
-            name: (below(model, scaled(ctx, data, victims.x[i], scale)), *labels)
-            for name, (i, *labels) in drawn.items()
-        }
-        for widths, bridge in bridges.items():
-            row = {"scale": scale, "widths": widths, "images": len(victims)}
-            seen = {("aux", len(aux)): bridge.observe(known)}
-            seen |= {("dummy", k): bridge.observe(x) for k, x in made.items()}
-            for scheme, composition in BATCHES:
-                x, labels, truth = batches[scheme, composition]
-                held = len(drawn[scheme, composition][0].unique())
-                how = bridge.model, bridge.layer, x, labels, dropouts
-                row |= {"scheme": scheme, "composition": composition, "held": held}
-                for dropout, update in updates(*how, spawned(seed, "dropout")):
-                    for (auxiliary, k), features in seen.items():
-                        if auxiliary == "aux" or scheme == "random":
-                            counts = bridge.recover(update, features, "paper").counts
-                            by = dict(dropout=dropout, auxiliary=auxiliary, aux=k)
-                            side = {"side": victims.shape[1]}
-                            yield {**row, **by, **side, **scores(counts, truth)}
+    how = ctx, seed, net, data, [FEW["svhn"]], NONE, WIDTHS[net][-1]
+    for row, bridge, features, batches in at_levels(*how):
+        for (scheme, composition), (x, labels, truth) in batches.items():
+            scored = []
+            for k in range(MASKS):
+                step = bridge.model, bridge.layer, x, labels, [ONE_HALF]
+                ((_, update),) = updates(*step, spawned(seed, f"dropout {k}"))
+                counts = bridge.recover(update, features, "paper").counts
+                scored.append(scores(counts, truth))
+            mean = {name: sum(s[name] for s in scored) / MASKS for name in scored[0]}
+            yield {**row, "scheme": scheme, "composition": composition, **mean}
 
 
-VGG = dict(net="vgg11", data="cifar10")
+VGG, ALEXNET = dict(net="vgg11", data="cifar10"), dict(net="alexnet", data="svhn")
+SAME = dict(init="positive", form="paper", batch_size=64, layer=1, redrawn="network")
+
+
+def first(alexnet, vgg):
+    """Settings with these numbers of trials: AlexNet with dropout, and VGG-11 with batch statistics."""
+    settings = grid(**ALEXNET, batch_norm=NONE, trials=alexnet)
+    return settings + grid(**VGG, batch_norm=OWN, trials=vgg)
+
+
+OTHERS = grid(**VGG, batch_norm=[NONE, STORED], trials=5)
+QUICK = grid(net="alexnet", data="photos", batch_norm=NONE, trials=1)
 CHOICES_MODES = Experiment(
     "choices_modes",
     by_mode,
-    quick=grid(net="vgg11", data="photos", batch_norm=[NONE, OWN], trials=1),
-    paper=grid(**VGG, batch_norm=OWN, trials=3),
+    quick=QUICK,
+    paper=first(8, 6),
     by=("dropout", "scale", "widths", "scheme", "composition", "auxiliary", "aux"),
     values=kinds("insacc", "clsacc"),
     facts=("images", "held", "side"),
-    fixed=dict(
-        init="positive", form="paper", batch_size=64, layer=1, redrawn="network"
-    ),
+    fixed=SAME,
     tables=("table1", "table2"),
+)
+FIG6_MODES = Experiment(
+    "fig6_modes",
+    defended_by_mode,
+    quick=QUICK,
+    paper=first(6, 4),
+    by=("dropout", "scale", "widths", "defence", "level", "noise_scale"),
+    values=kinds("insacc", "clsacc"),
+    facts=("images", "held", "aux", "side"),
+    fixed=SAME | dict(scheme="random"),
+    tables="fig6",
+)
+CHOICES_NORMS = dataclasses.replace(CHOICES_MODES, name="choices_norms", paper=OTHERS)
+FIG6_NORMS = dataclasses.replace(FIG6_MODES, name="fig6_norms", paper=OTHERS)
+REDUCED_MODES = Experiment(
+    "reduced_modes",
+    reduced_by_mode,
+    quick=grid(net="alexnet", data="mnist5k", batch_norm=NONE, trials=1),
+    paper=grid(net="alexnet", data=["mnist", "cifar10"], batch_norm=NONE, trials=6),
+    by=(
+        "level",
+        "scale",
+        "widths",
+        "scheme",
+        "composition",
+        "dropout",
+        "defence",
+        "strength",
+        "noise_scale",
+    ),
+    values=kinds("insacc", "clsacc"),
+    fixed=dict(init="positive", form="paper", batch_size=64, layer=1, auxiliary="aux"),
+)
+REDUCED_DROPOUT = Experiment(
+    "reduced_dropout",
+    reduced_dropout,
+    quick=grid(net="alexnet", data="mnist5k", trials=1),
+    paper=grid(net="alexnet", data=["mnist", "cifar10"], trials=6),
+    by=("level", "scale", "widths", "scheme", "composition"),
+    values=kinds("insacc", "clsacc"),
+    fixed=REDUCED_MODES.fixed | dict(dropout=ONE_HALF, masks=MASKS),
 )

@@ -111,12 +111,12 @@ def substitutes(ctx, seed, net, data):
         yield from ({**row, **scored} for scored in read_out)
 
 
-def under_defences(strengths, bridge, features, x, labels, truth, seed):
-    """GDBR on one update under pruning and noise of several strengths."""
-    update = share(bridge.model, x, labels, [bridge.layer])
+def under_defences(strengths, bridge, features, update, truth, seed, unit=1.0):
+    """GDBR on one update under pruning and noise of several strengths; that of noise is in a `unit`."""
     for defence, levels in strengths.items():
         for level in levels:
-            shared = protected(update, defence, level, spawned(seed, "noise"))
+            strength = level * unit if defence == "noise" else level
+            shared = protected(update, defence, strength, spawned(seed, "noise"))
             counts = bridge.recover(shared, features, "paper").counts
             yield {"defence": defence, "level": level, **scores(counts, truth)}
 
@@ -127,7 +127,9 @@ def defended(ctx, seed, net, data):
     drawn = {0: batch_of(victims, "random", NAMED, 64, spawned(seed, "batch"))}
     classes_held = {"held": len(drawn[0][0].unique())}
     for row, bridge, images, batches in with_all(ctx, seed, net, data, drawn):
-        how = LEVELS, bridge, bridge.observe(images), *batches[0], seed
+        x, labels, truth = batches[0]
+        update = share(bridge.model, x, labels, [bridge.layer])
+        how = LEVELS, bridge, bridge.observe(images), update, truth, seed
         for scored in under_defences(*how):
             yield {**row, **classes_held, **scored}
 
@@ -190,7 +192,9 @@ def reduced_defended(ctx, seed, net, data):
             plain = {"defence": None, "strength": None}
             yield {**of, **plain, **read(bridge, features, *batch)}
             if scheme == "random":
-                how = CLAIMED, bridge, features, *batch, seed
+                x, labels, truth = batch
+                update = share(bridge.model, x, labels, [bridge.layer])
+                how = CLAIMED, bridge, features, update, truth, seed
                 for scored in under_defences(*how):
                     yield {**of, "strength": scored.pop("level"), **scored}
 

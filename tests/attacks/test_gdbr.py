@@ -278,6 +278,15 @@ def test_crossing_inverts_the_backward_pass():
     torch.testing.assert_close(masked_crossing(links, ones).matrix @ back, logits)
 
 
+@pytest.mark.parametrize("widths", [(12, 9, 9, 6, 3), (12, 5, 8, 6, 3)])
+def test_crossing_is_the_product_of_pseudo_inverses(widths):
+    links = chain(mlp(*widths, seed=1)).links  # the second has a layer with more outputs than inputs
+    inverses = [torch.linalg.pinv(link.matrix().T) for link in reversed(links[1:])]
+    crossed = crossing(links)
+    torch.testing.assert_close(crossed.matrix, torch.linalg.multi_dot(inverses))
+    assert crossed.deficient == tuple(k.name for k in links[1:] if k.layer.out_features > k.layer.in_features)
+
+
 def test_without_biases_and_positive_change_the_chain_only():
     model = build("lenet", (1, 28, 28), 10, seed=0)
     before = model[0].weight.clone()

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from fedleak_book.experiments import Context, spawned
+from notebooks.gdbr.experiments_clients import below, share
 from notebooks.gdbr.experiments_stand_ins import stand_in
+from notebooks.gdbr.modes import OFF, ONE_HALF, updates
 from notebooks.llg import experiments_blocks as blocks
 from notebooks.llg.experiments_released import ReleasedCompression, privacy_budget
 
@@ -99,3 +101,25 @@ def test_a_block_keeps_mean_and_spread_of_its_networks():
         rates = [network[row["batch_size"], row["defence"], row["level"]] for network in networks]
         assert row["asr"] == pytest.approx(sum(rates) / 2)
         assert row["squares"] == pytest.approx((rates[0] - rates[1]) ** 2 / 2)
+
+
+def test_gdbr_inputs_of_the_chain_are_those_of_a_whole_pass():
+    generator = torch.Generator().manual_seed(0)
+    base = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Sigmoid(), torch.nn.Flatten())
+    model = torch.nn.Sequential(*base, torch.nn.Linear(8, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    model.input_shape = (1, 4, 4)
+    x = torch.rand(7, 1, 4, 4, generator=generator)
+    torch.testing.assert_close(below(model, x, chunk=3), base(x).detach())
+
+
+def test_gdbr_clients_with_dropout_share_the_gradient_of_the_layers_that_are_left():
+    tail = torch.nn.Sequential(
+        torch.nn.Linear(6, 400, bias=False), torch.nn.ReLU(), torch.nn.Linear(400, 3, bias=False)
+    )
+    tail.input_shape = (6,)
+    torch.nn.init.uniform_(tail[0].weight, 0.01, 0.2, generator=torch.Generator().manual_seed(0))
+    x, labels = torch.full((1, 6), 0.5), torch.tensor([1])
+    shared = {name: update.tensors["0.weight"] for name, update in updates(tail, "0", x, labels, [OFF, ONE_HALF], 1)}
+    torch.testing.assert_close(shared[OFF], share(tail, x, labels, ["0"]).tensors["0.weight"])
+    left = shared[ONE_HALF].any(1).double().mean()  # of one sample: a dropped unit has no gradient
+    assert 0.35 < left < 0.65  # six standard deviations of 400 units

@@ -74,6 +74,11 @@ def test_golden_sparsification_over_two_rounds():
     assert defence.residual["w"].tolist() == [[0.0] * 4]
 
 
+def test_sparsification_discards_the_first_of_equal_entries():
+    sent = Sparsification(0.5)({"w": torch.tensor([[2.0, -2.0, 1.0, 2.0, 2.0, 3.0]])}, ONE)["w"]
+    assert sent.tolist() == [[0.0, 0.0, 0.0, 2.0, 2.0, 3.0]]
+
+
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), discard=st.floats(0, 0.99))
 def test_sparsification_keeps_the_largest(seed, discard):

@@ -87,6 +87,12 @@ def test_the_clients_model_of_another_model(weight, message):
         update(tensors={"weight": torch.zeros(1, 3)}, lr=0.1).model(nn.Linear(3, 1))
 
 
+def test_finite_weights_whose_sum_overflows_are_accepted():
+    largest = torch.full((1, 3), torch.finfo(torch.float32).max)
+    changed = update(tensors={"weight": -largest}, lr=1.0).model(nn.Linear(3, 1, bias=False))
+    assert changed.weight.isfinite().all()
+
+
 def test_states_of_a_model_with_batch_norm():
     model = build("resnet20", (1, 8, 8), 3, seed=0)
     after = copy.deepcopy(model)

@@ -122,13 +122,13 @@ def crossing(links: Sequence[Link]) -> Crossing:
 
     Raises `ValueError` if a weight is NaN, infinite or zero (rank 0).
     """
-    product, deficient = None, []
-    for link in links[1:]:
-        inverse, has_full_rank = _left_inverse(_weight(link), link.name)
+    top = links[-1].layer.weight
+    product = torch.eye(len(top), dtype=torch.double, device=top.device)
+    deficient: list[str] = []
+    for link in reversed(links[1:]):  # from the top, so that the product never has more rows than there are classes
+        product, has_full_rank = _times_left_inverse(product, _weight(link), link.name)
         if not has_full_rank:
-            deficient.append(link.name)
-        product = inverse if product is None else inverse @ product
-    assert product is not None
+            deficient.insert(0, link.name)
     return Crossing(product, tuple(deficient))
 
 
@@ -147,7 +147,8 @@ def masked_crossing(links: Sequence[Link], rates: Sequence[Tensor]) -> Crossing:
     for link, rate in zip(links[-2:0:-1], rates[:0:-1], strict=True):
         backward = (backward * rate) @ _weight(link)
     root = rates[0].sqrt()
-    inverse, has_full_rank = _left_inverse(backward * root, links[-1].name)
+    identity = torch.eye(len(backward), dtype=backward.dtype, device=backward.device)
+    inverse, has_full_rank = _times_left_inverse(identity, backward * root, links[-1].name)
     return Crossing(inverse * root, () if has_full_rank else (links[-1].name,))
 
 
@@ -158,17 +159,20 @@ def _weight(link: Link) -> Tensor:
     return weight
 
 
-def _left_inverse(weight: Tensor, name: str) -> tuple[Tensor, bool]:
-    """Return the matrix of Eq. 9, ``(W W^T)^-1 W``, and True; if it does not exist, the pseudo-inverse and False.
+def _times_left_inverse(rows: Tensor, weight: Tensor, name: str) -> tuple[Tensor, bool]:
+    """Return `rows` times the matrix of Eq. 9, ``(W W^T)^-1 W``, and True; if it does not exist, the pseudo-inverse.
 
-    A QR factorisation of W^T does not square the condition number as W W^T would.
+    The second value is then False. A QR factorisation of W^T does not square the condition number as W W^T would. Its
+    Q is applied to the few rows, never formed.
     """
     n_outputs, n_inputs = weight.shape
     if not weight.any():
         raise ValueError(f"the weight of {name!r} is singular (rank 0): nothing passes through it")
     if n_outputs <= n_inputs:
-        q, r = torch.linalg.qr(weight.T)
-        sizes = r.diagonal().abs()
+        reflectors, scales = torch.geqrf(weight.T)
+        sizes = reflectors.diagonal().abs()
         if sizes.min() > sizes.max() * n_inputs * torch.finfo(weight.dtype).eps:
-            return torch.linalg.solve_triangular(r, q.T, upper=True), True
-    return torch.linalg.pinv(weight.T), False
+            solved = torch.linalg.solve_triangular(reflectors[:n_outputs].triu(), rows, upper=True, left=False)
+            padded = torch.cat([solved.T, solved.new_zeros(n_inputs - n_outputs, len(rows))])
+            return torch.ormqr(reflectors, scales, padded).T, True
+    return rows @ torch.linalg.pinv(weight.T), False

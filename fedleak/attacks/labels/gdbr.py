@@ -53,6 +53,10 @@ class Bridge:
         return observe(self.model, self.links, as_inputs(x, self.model))
 
     @cached_property
+    def _first_matrix(self) -> Tensor:
+        return self.links[0].matrix()
+
+    @cached_property
     def _all_active(self) -> Crossing:
         return crossing(self.links)
 
@@ -75,7 +79,7 @@ class Bridge:
         if projection == "paper":
             outputs = features.outputs
             outputs = outputs.where(outputs != 0, outputs[outputs != 0].mean())
-            return (rows * self.links[0].matrix()).sum(1) / outputs
+            return (rows * self._first_matrix).sum(1) / outputs
         return rows @ features.vector(projection) / features.rates[0].where(features.rates[0] > 0, 1)
 
     def recover(self, update: Update, features: Features, projection: Projection = "paper") -> Result:
@@ -88,7 +92,7 @@ class Bridge:
         infinite, or if all features are zero.
         """
         name = self.links[0].weight
-        gradient = fitting(update.gradient(name).double(), name, self.links[0].layer.weight)
+        gradient = fitting(update.gradient(name), name, self.links[0].layer.weight)
         crossed = self.cross(features, projection)
         logits = crossed.matrix @ self.first_step(gradient, features, projection)
         estimates = update.samples * (features.probabilities - logits)
