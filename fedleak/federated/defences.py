@@ -167,8 +167,9 @@ class Sparsification:
             accumulated = tensor + remainders[clients]
             flat = accumulated.flatten(1)
             discarded = min(round(self.discard * flat.shape[1]), flat.shape[1] - 1)
-            smallest = flat.abs().topk(discarded, dim=1, largest=False).indices
-            sent[name] = flat.scatter(1, smallest, 0).view_as(accumulated)
+            largest = flat.abs().topk(flat.shape[1] - discarded, dim=1, sorted=False).indices
+            sparse = torch.zeros_like(flat).scatter_(1, largest, flat.gather(1, largest))
+            sent[name] = sparse.view_as(accumulated)
             remainders[clients] = accumulated - sent[name]
         return sent
 
