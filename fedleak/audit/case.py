@@ -27,7 +27,7 @@ from fedleak.federated.losses import TOLERANCE, Loss, LossForm, as_loss, differe
 from fedleak.intervals import interval
 from fedleak.metrics import counts
 
-PROBES, RUNS = 4096, 3
+PROBES, RUNS = 4096, 1
 """Where batch norm makes each probe batch of LLG* and LLG+ a pass of its own: images of all of them together, and
 batches per label, at most."""
 DUMMIES = 256
