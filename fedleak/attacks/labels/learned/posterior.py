@@ -17,7 +17,7 @@ from fedleak.federated import Update
 BATCHES, LEARNING_RATE = 256, 1e-3
 """Simulated batches per training iteration (fewer if a batch has more samples than this); Adam's peak learning rate."""
 FAST_LEARNING_RATE = 2e-3
-"""Adam's peak learning rate for fewer batches per iteration: fewer iterations then give the same label accuracy."""
+"""Adam's peak learning rate for fewer batches per iteration, as audits train."""
 TIMED_ITERATIONS = 5
 """Number of iterations from which the duration of the training is extrapolated."""
 WIDTH, HEADS, BLOCKS = 96, 4, 2
