@@ -7,7 +7,10 @@ with one thread, in rounds that alternate. Printed are the processor seconds, th
 difference of every attack's label accuracy with its 95 % interval, and whether the guard's verdicts agree.
 The exit code is 1 if they do not, or an attack's accuracy is off by more than 0.02 in the mean.
 
-    python benchmarks/audit.py [--commit d63edb7] [--rounds 3] [--only example,gru,resnet20]
+With `--networks` the learned attackers that both versions train for ten networks read the same updates; the exit code
+is 1 if the present one recovers more than 0.01 fewer of the labels in the mean over the networks.
+
+    python benchmarks/audit.py [--commit d63edb7] [--rounds 3] [--only example,gru,resnet20] [--networks]
 """
 
 import json
@@ -28,6 +31,23 @@ from torch import Tensor, nn
 ROOT = Path(__file__).parents[1]
 OFF = 0.02
 """Difference of label accuracy from which findings count as changed."""
+LESS = 0.01
+"""Loss of label accuracy, in the mean over the networks, from which the learned attacker counts as worse."""
+NETWORKS = [
+    ("resnet20", "", 32, 0),
+    ("resnet20-relu", "", 8, 0),
+    ("resnet20", "", 32, 60),
+    ("resnet18", "", 32, 0),
+    ("vgg11_bn", "", 64, 0),
+    ("lenet", "mnist5k", 32, 0),
+    ("lenet", "mnist5k", 64, 200),
+    ("cnn", "mnist5k", 16, 0),
+    ("fcn3", "mnist5k", 128, 200),
+    ("gru", "", 8, 0),
+]
+"""Networks for the learned attacker: architecture, data (synthetic by default), batch size, steps of training."""
+UPDATES = 60
+"""Updates that the learned attacker reads of each network."""
 LIMITS = [(0.3, None), (0.5, None), (0.7, None), (0.9, None), (None, 0.1), (None, 0.3)]
 """Limits of the guard: label accuracy, and lead over the best guess."""
 
@@ -66,8 +86,6 @@ def measure(name: str) -> dict[str, Any]:
     from fedleak.audit import audit
     from fedleak.audit.guard import Limits, verdicts
 
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
     setup = setups()[name]()
     started = time.process_time()
     report = audit(setup)
@@ -77,8 +95,63 @@ def measure(name: str) -> dict[str, Any]:
     return {"seconds": seconds, "verdicts": judged, "rows": rows.to_dict("records")}
 
 
-def run(root: Path, name: str) -> dict[str, Any]:
-    """Measure a set-up in a process that imports fedleak from a folder."""
+def read_updates(number: int) -> list[float]:
+    """Return the label accuracies of the learned attacker, as an audit trains it, on updates of one of `NETWORKS`."""
+    from fedleak.attacks.registry import WITH_AUXILIARY, get
+    from fedleak.audit import Setup
+    from fedleak.audit.case import prepare
+    from fedleak.data import load
+    from fedleak.metrics import instance_accuracy
+    from fedleak.models import build
+
+    name, data, batch_size, steps = NETWORKS[number]
+    images = load(data) if data else None
+    setup = setups()["gru"]()
+    if name != "gru":
+        shape = (3, 32, 32) if images is None else images.shape
+        model = build(name, shape, 10, seed=number)
+        setup = Setup(model=model, data=images, shape=shape, batch_size=batch_size, seed=number)
+    case = prepare(setup)
+    if steps:
+        train(model, case.clients, steps, number)
+        case = prepare(setup)
+    attack = get("learned")
+    options, _ = attack.split(attack.inputs(WITH_AUXILIARY, case.knowledge))
+    prepared, accuracies = attack.prepare(case.attacked, adversary=WITH_AUXILIARY, **options), []
+    for trial in map(case.trial, range(UPDATES)):
+        counts = prepared.recover(trial.updates[0]).counts
+        accuracies.append(instance_accuracy(counts, trial.truth[0]).item())
+    return accuracies
+
+
+def train(model: nn.Module, images: Any, steps: int, seed: int) -> None:
+    """Train a model by SGD with momentum on batches of 64 images."""
+    generator = torch.Generator().manual_seed(seed)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    for _ in range(steps):
+        index = torch.randint(len(images), (64,), generator=generator)
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(images.x[index]), images.y[index]).backward()
+        optimiser.step()
+
+
+def compare_learned(earlier: Path) -> bool:
+    """Print the paired differences of the learned attackers, and return whether the present one is as good."""
+    means = []
+    for number, (name, _, batch_size, steps) in enumerate(NETWORKS):
+        before, after = (torch.tensor(run(root, str(number))) for root in (earlier, ROOT))
+        change = after - before
+        half = 1.96 * change.std() / len(change) ** 0.5
+        means.append(float(change.mean()))
+        about = f"{name}, batches of {batch_size}" + f", {steps} steps of training" * bool(steps)
+        print(f"{about}: {before.mean():.3f}, now {after.mean():.3f}: {change.mean():+.3f} ± {half:.3f}", flush=True)
+    mean, half = statistics.mean(means), 2.262 * statistics.stdev(means) / len(means) ** 0.5
+    print(f"learned, mean over {len(means)} networks: {mean:+.4f} ± {half:.4f} (95 %, t)")
+    return mean >= -LESS
+
+
+def run(root: Path, name: str) -> Any:
+    """Measure a set-up, or a network by its number, in a process that imports fedleak from a folder."""
     environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     words = [sys.executable, "-W", "ignore", str(Path(__file__).resolve()), "--measure", name]
     done = subprocess.run(words, env=environment, cwd=root, stdout=subprocess.PIPE, check=True, text=True)
@@ -117,17 +190,20 @@ def main(
     commit: Annotated[str, typer.Option(help="Earlier commit.")] = "d63edb7",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of both versions.")] = 3,
     only: Annotated[str, typer.Option(help="Set-ups, with commas between them.")] = "example,gru,resnet20",
+    networks: Annotated[bool, typer.Option(help="Compare the learned attackers of ten networks instead.")] = False,
     measured: Annotated[str, typer.Option("--measure", hidden=True)] = "",
 ) -> None:
     """Compare audits of this code with those of an earlier commit."""
     if measured:
-        print(json.dumps(measure(measured)))
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        print(json.dumps(read_updates(int(measured)) if measured.isdigit() else measure(measured)))
         return
     with tempfile.TemporaryDirectory() as folder:
         earlier = Path(folder) / "earlier"
         subprocess.run(["git", "-C", ROOT, "worktree", "add", "--detach", earlier, commit], check=True)
         try:
-            agree = [compare(name, earlier, rounds) for name in only.split(",")]
+            agree = [compare_learned(earlier)] if networks else [compare(n, earlier, rounds) for n in only.split(",")]
         finally:
             subprocess.run(["git", "-C", ROOT, "worktree", "remove", "--force", earlier], check=True)
     raise typer.Exit(0 if all(agree) else 1)

@@ -67,6 +67,7 @@ INPUTS = {
     "history": "h of the head's bias, [n], for schemes with a history",
     "smoothing": "label smoothing of the client, if it is known",
     "runs": "number of probe batches per label",
+    "dummies": "number of dummy images of noise",
     "seed": "random seed of the draws for an update",
     "batch_size": "batch size B that the server prescribes",
     "input_shape": "shape of one input",

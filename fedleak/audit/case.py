@@ -14,7 +14,7 @@ from fedleak import models
 from fedleak.attacks.contest import view
 from fedleak.attacks.labels.learned.simulated import MakeDefence
 from fedleak.attacks.registry import Adversary, Attack, get
-from fedleak.audit.classifier import check, copy_model, refuse_other_outputs
+from fedleak.audit.classifier import arrange_channels, check, copy_model, refuse_other_outputs
 from fedleak.audit.samples import Samples, divide, samples
 from fedleak.audit.setup import AS_DATA, Setup
 from fedleak.data import Images, compose, draw
@@ -30,6 +30,8 @@ from fedleak.metrics import counts
 PROBES, RUNS = 4096, 3
 """Where batch norm makes each probe batch of LLG* and LLG+ a pass of its own: images of all of them together, and
 batches per label, at most."""
+DUMMIES = 256
+"""Noise images of ZLG."""
 TRAINING = 300
 """Iterations of an attacker that is trained once for a model and a batch size."""
 BATCHES, BATCHES_OF_MANY, FEW_CLASSES = 64, 32, 15
@@ -107,6 +109,7 @@ class Case:
             else:
                 clients = [(Client(setup.scheme, loss=self.loss), batches) for batches in rounds]
                 updates = [client.train(*batches, {}) for client, batches in clients]
+        updates = [update.replace({k: t.contiguous() for k, t in update.tensors.items()}) for update in updates]
         if not all(torch.isfinite(t).all() for update in updates for t in update.tensors.values()):
             raise ValueError("a client's update holds NaN or infinity: is the learning rate too high for this model?")
         return Trial(seed, updates, x, y, counts(y.flatten(1), self.n_classes))
@@ -185,7 +188,9 @@ def prepare(setup: Setup) -> Case:
         raise ValueError("a classifier has at least two outputs; one with a sigmoid is not covered")
     pool = samples(setup.data, shape, n, setup.seed, models.known_tokens(model))
     # The largest entries: a token that the model does not know is among them.
-    logits = check(model, pool.x[pool.x.flatten(1).amax(1).topk(min(setup.batch_size, len(pool), 2)).indices])
+    largest = pool.x[pool.x.flatten(1).amax(1).topk(min(setup.batch_size, len(pool), 2)).indices]
+    logits = check(model, largest)
+    arrange_channels(model, models.as_inputs(largest, model))
     clients, aux = divide(pool, setup.auxiliary, setup.seed)
     # How often a label occurs in all batches together: what an adversary may know without an update.
     prior = torch.full((n,), 1 / n, dtype=torch.float64)
@@ -206,6 +211,7 @@ def prepare(setup: Setup) -> Case:
     knowledge |= {
         "batch_size": setup.batch_size,
         "input_shape": shape,
+        "dummies": DUMMIES,
         "iterations": TRAINING,
         "batches": BATCHES if n <= FEW_CLASSES else BATCHES_OF_MANY,
         "defence": known_defence(setup, model),

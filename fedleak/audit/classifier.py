@@ -51,6 +51,21 @@ def refuse_other_outputs(model: nn.Module, setup: Setup) -> None:
     raise ValueError(f"a classifier gives one tensor of logits [N, n], this model a {what}: {advice}")
 
 
+def arrange_channels(model: nn.Module, x: Tensor) -> None:
+    """Store the weights of convolutions channels last, which is faster on processors, if the model runs with them.
+
+    It does not if its forward needs contiguous activations (``view``); then nothing changes.
+    """
+    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    if not convolutions or run(model, x) is None:
+        return
+    for memory_format in (torch.channels_last, torch.contiguous_format):
+        for layer in convolutions:
+            layer.weight.data = layer.weight.data.contiguous(memory_format=memory_format)
+        if run(model, x) is not None:
+            return
+
+
 @torch.no_grad()
 def check(model: nn.Module, x: Tensor) -> Tensor:
     """Return a model's outputs; refuse one that does not take inputs ``[N, ...]``, or whose head is not linear."""

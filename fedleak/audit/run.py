@@ -24,7 +24,7 @@ from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence
-from fedleak.models.passes import remembered_passes
+from fedleak.models.memory import unchanged
 
 
 class Run:
@@ -73,7 +73,7 @@ class Run:
 
     def trials(self) -> None:
         """Run all trials, and the remedies on the first of them."""
-        with remembered_passes(self.case.attacked):
+        with unchanged(self.case.attacked):
             for number in range(self.case.setup.trials):
                 self.loop.attack(self.observe(number))
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.errors import WRAPPERS, WithheldParameter
+from fedleak.models.memory import remembered
 
 MOST_SAMPLES = 10**8
 """Most samples of an update; few enough to draw a label for each."""
@@ -179,7 +180,7 @@ def unwrapped(state: Mapping[str, T], model: nn.Module) -> dict[str, T]:
     update. States saved by peft lack the adapter's name, ``default``, and the wrappers of saved modules and magnitudes.
     If not all names can be matched, the names do not change.
     """
-    expected = model.state_dict().keys()
+    expected = _state_names(model)
     if state.keys() <= expected:
         return dict(state)
     names = {plain_name(name): name for name in expected}
@@ -195,11 +196,21 @@ def without_frozen(tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str,
     """
     if not any(bool(tensor.any()) for tensor in tensors.values()):
         return dict(tensors)
-    may_be_frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
-    for name, layer in model.named_modules():
-        if isinstance(layer, nn.Linear):
-            may_be_frozen |= {f"{name}.{part}".lstrip(".") for part in ("weight", "bias")}
+    may_be_frozen = _names_of_freezable(model)
     return {name: tensor for name, tensor in tensors.items() if name not in may_be_frozen or bool(tensor.any())}
+
+
+@remembered
+def _state_names(model: nn.Module) -> frozenset[str]:
+    return frozenset(model.state_dict())
+
+
+@remembered
+def _names_of_freezable(model: nn.Module) -> frozenset[str]:
+    """Return the names of frozen parameters, and of all weights and biases of linear layers."""
+    linear = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+    names = {f"{name}.{part}".lstrip(".") for name in linear for part in ("weight", "bias")}
+    return frozenset(names | {name for name, parameter in model.named_parameters() if not parameter.requires_grad})
 
 
 def plain_name(name: str) -> str:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.models.inputs import dummy_inputs, input_shape, known_tokens, watched
+from fedleak.models.memory import remembered
 
 _RESHAPING = ("View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "Clone", "ToCopy")
 
@@ -57,6 +58,7 @@ class Chain(NamedTuple):
         return names.index(name)
 
 
+@remembered
 def chain(model: nn.Module, shape: tuple[int, ...] | None = None) -> Chain:
     """Find the chain (Linear | Conv with 1 x 1 output) - ReLU - Linear - … - Linear that a model ends with.
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.models.inputs import REFUSALS, dummy_inputs, run, watched
+from fedleak.models.memory import remembered
 
 
 class Head(NamedTuple):
@@ -34,6 +35,7 @@ weight times input, as a share of the largest output. `ROUNDED` is the former na
 _HEAD_NAMES: WeakKeyDictionary[nn.Module, tuple[list[int], str]] = WeakKeyDictionary()
 
 
+@remembered
 def head(model: nn.Module, name: str | None = None) -> Head:
     """Find the `nn.Linear` whose outputs are the model's, whatever the order in which the layers are declared.
 
@@ -214,6 +216,7 @@ def _join_names(linears: dict[str, nn.Linear]) -> str:
 _INPUTS: WeakKeyDictionary[nn.Module, tuple[list[tuple[int, int]], Tensor | None]] = WeakKeyDictionary()
 
 
+@remembered
 def head_inputs(model: nn.Module) -> Tensor | None:
     """Return the head's inputs ``[2, m]`` for two made-up inputs of the model; None if it accepts no made-up input.
 

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedleak.models.memory import remembered
+
 _USUAL_SIDES = (28, 32, 64, 96, 128, 224, 299)
 _TEXT_LENGTH = 8
 """Length of a made-up text."""
@@ -39,6 +41,7 @@ def input_embedding(model: nn.Module) -> str | None:
     return reached_embeddings[0] if reached_embeddings else None if outputs is None else ""
 
 
+@remembered
 def known_tokens(model: nn.Module) -> int:
     """Return the number of tokens in the model's vocabulary; 0 if its inputs are not tokens.
 

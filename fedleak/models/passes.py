@@ -1,8 +1,5 @@
-"""Compute the head's inputs and the model's probabilities in one forward pass, and cache them."""
+"""Compute the head's inputs and the model's probabilities in one forward pass, and remember them."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
@@ -10,6 +7,7 @@ from torch import Tensor, nn
 
 from fedleak.models.heads import head
 from fedleak.models.inputs import forward, watched
+from fedleak.models.memory import remembered
 
 
 class HeadPass(NamedTuple):
@@ -43,36 +41,19 @@ def batch_dependent(model: nn.Module) -> bool:
     return any(isinstance(m, norms) and (m.training or m.running_mean is None) for m in model.modules())
 
 
-class _PassCache:
-    def __init__(self, model: nn.Module):
-        self.model = model
-        self.passes: list[tuple[Tensor, HeadPass]] = []
-
-    def recall(self, x: Tensor, compute: Callable[[], HeadPass]) -> HeadPass:
-        """Return the cached pass of these inputs, or compute it."""
-        index_of_x = next((k for k, (other, _) in enumerate(self.passes) if other is x or _are_equal(other, x)), None)
-        entry = (x.clone(), compute()) if index_of_x is None else self.passes.pop(index_of_x)
-        self.passes = [*self.passes, entry][-MAX_CACHED_PASSES:]
-        return entry[1]
-
-
-_CACHE: ContextVar[_PassCache | None] = ContextVar("memory of head passes", default=None)
 REMEMBERED = MAX_CACHED_PASSES = 6
-"""Most head passes that are cached; `REMEMBERED` is the former name."""
+"""Most head passes that are remembered in a block of `fedleak.models.memory.unchanged`; `REMEMBERED` is the former
+name."""
+
+
+@remembered
+def _passes(model: nn.Module) -> list[tuple[Tensor, HeadPass]]:
+    """Return the latest passes of a model, with their inputs; outside of such a block an empty list."""
+    return []
 
 
 def _are_equal(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and a.equal(b)
-
-
-@contextmanager
-def remembered_passes(model: nn.Module) -> Iterator[None]:
-    """Cache head passes of a model for all attacks in the block, in which the model must not change."""
-    token = _CACHE.set(_PassCache(model))
-    try:
-        yield
-    finally:
-        _CACHE.reset(token)
 
 
 def head_pass(model: nn.Module, x: Tensor, chunk: int = 2048) -> HeadPass:
@@ -83,10 +64,11 @@ def head_pass(model: nn.Module, x: Tensor, chunk: int = 2048) -> HeadPass:
     """
     if len(x) == 0:
         raise ValueError("no images to run through the model")
-    pass_cache = _CACHE.get()
-    if pass_cache is not None and pass_cache.model is model:
-        return pass_cache.recall(x, lambda: _head_pass(model, x, chunk))
-    return _head_pass(model, x, chunk)
+    passes = _passes(model)
+    index_of_x = next((k for k, (other, _) in enumerate(passes) if other is x or _are_equal(other, x)), None)
+    passes.append((x.clone(), _head_pass(model, x, chunk)) if index_of_x is None else passes.pop(index_of_x))
+    del passes[:-MAX_CACHED_PASSES]
+    return passes[-1][1]
 
 
 @torch.no_grad()

@@ -9,7 +9,9 @@ from torch import nn
 from torchvision import models as vision
 
 from fedleak.audit import Setup, audit
+from fedleak.audit.case import prepare
 from fedleak.data.embedded import synthetic
+from fedleak.federated import fedsgd
 
 
 def vit(**options):
@@ -112,3 +114,22 @@ def test_a_trained_model_is_recognised_and_an_untrained_one_too():
     unknown = audit(Setup(model=model, **{**options, "data": None}))
     assert unknown.facts["trained"] is None
     assert "no data were given" in unknown.to_markdown()
+
+
+@pytest.mark.parametrize("flatten", [lambda x: x.flatten(1), lambda x: x.view(len(x), -1)])
+def test_channels_last_changes_no_update_and_permits_a_view(flatten):
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.fc = nn.Conv2d(3, 4, 3, padding=1), nn.Linear(4 * 64, 3)
+
+        def forward(self, x):
+            return self.fc(flatten(self.conv(x).relu()))
+
+    model = Network()
+    case = prepare(Setup(model=model, shape=(3, 8, 8), batch_size=4))
+    trial = case.trial(0)
+    expected = fedsgd(model, trial.x[0, 0].contiguous(), trial.y[0, 0])
+    for name, tensor in trial.updates[0].tensors.items():
+        assert tensor.is_contiguous()
+        torch.testing.assert_close(tensor, expected.tensors[name], atol=1e-6, rtol=1e-4)

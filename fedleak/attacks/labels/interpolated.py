@@ -44,9 +44,12 @@ def estimate(row_sums: Tensor, probabilities: Tensor, masses: Tensor, samples: i
     paper="dimitrov2022fedavg",
     needs={Need.HEAD_GRADIENT, Need.ALL_GRADIENTS, Need.SAMPLE_COUNT, Need.MODEL},
     summary="ZLG at every local step, with probabilities and activations interpolated over the round.",
+    options={"dummies"},
     prepares=True,
 )
-def prepare(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None) -> Prepared:
+def prepare(
+    model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None, dummies: int = zlg.N_DUMMY_IMAGES
+) -> Prepared:
     """Prepare interpolated ZLG, which passes noise through the model; with one step it is ZLG.
 
     ``recover(update)`` returns counts ``[n]`` that sum to ``update.samples``; several steps need all parameters. It
@@ -59,8 +62,10 @@ def prepare(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = 
         The model before the round.
     seed, shape
         Random seed of the noise; shape of one input, if it does not follow from the model.
+    dummies
+        Number of noise images.
     """
-    pass_at_ends = zlg.make_passes(model, zlg.draw_noise(model, seed, shape))
+    pass_at_ends = zlg.make_passes(model, zlg.draw_noise(model, seed, shape, dummies))
 
     def read(update: Update) -> Tensor:
         sums, passes = row_sums(update, model), pass_at_ends(update)

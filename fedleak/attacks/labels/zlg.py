@@ -38,10 +38,17 @@ def estimate(row_sums: Tensor, probabilities: Tensor, mass: Tensor | float, samp
     return round_to_total(samples * (probabilities - row_sums / mass), samples)
 
 
-@_ZLG("ZLG", needs=_NEEDS, summary="Row sums against the mean probabilities and activations of noise images.")
-def from_noise(model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None) -> Prepared:
+@_ZLG(
+    "ZLG",
+    needs=_NEEDS,
+    summary="Row sums against the mean probabilities and activations of noise images.",
+    options={"dummies"},
+)
+def from_noise(
+    model: nn.Module, *, seed: int = 0, shape: tuple[int, ...] | None = None, dummies: int = N_DUMMY_IMAGES
+) -> Prepared:
     """Prepare ZLG, which passes N(0, 1) noise through the model; see `prepare`."""
-    return prepare(model, seed=seed, shape=shape)
+    return prepare(model, seed=seed, shape=shape, dummies=dummies)
 
 
 @_ZLG(
@@ -57,7 +64,12 @@ def from_auxiliary(model: nn.Module, aux: Images) -> Prepared:
 
 @checked
 def prepare(
-    model: nn.Module, aux: Images | None = None, *, seed: int = 0, shape: tuple[int, ...] | None = None
+    model: nn.Module,
+    aux: Images | None = None,
+    *,
+    seed: int = 0,
+    shape: tuple[int, ...] | None = None,
+    dummies: int = N_DUMMY_IMAGES,
 ) -> Prepared:
     """Prepare ZLG, or ZLG+ with labelled images.
 
@@ -70,6 +82,8 @@ def prepare(
         The model before the round; labelled images for ZLG+, None for ZLG.
     seed, shape
         Random seed of the noise; shape of one input, if it does not follow from the model.
+    dummies
+        Number of noise images.
 
     Raises
     ------
@@ -80,7 +94,7 @@ def prepare(
     """
     if aux is not None:
         require_classes(aux, head(model).layer.out_features)
-    pass_at_ends = make_passes(model, draw_noise(model, seed, shape) if aux is None else aux.x)
+    pass_at_ends = make_passes(model, draw_noise(model, seed, shape, dummies) if aux is None else aux.x)
 
     def read(update: Update) -> Tensor:
         sums, ends = row_sums(update, model), pass_at_ends(update)
@@ -97,9 +111,9 @@ def prepare(
 recover = once(prepare)
 
 
-def draw_noise(model: nn.Module, seed: int, shape: tuple[int, ...] | None) -> Tensor:
-    """Draw the dummy images from N(0, 1)."""
-    return torch.randn(N_DUMMY_IMAGES, *(shape or input_shape(model)), generator=torch.Generator().manual_seed(seed))
+def draw_noise(model: nn.Module, seed: int, shape: tuple[int, ...] | None, dummies: int) -> Tensor:
+    """Draw dummy images from N(0, 1)."""
+    return torch.randn(dummies, *(shape or input_shape(model)), generator=torch.Generator().manual_seed(seed))
 
 
 def make_passes(model: nn.Module, x: Tensor) -> Callable[[Update], list[HeadPass]]:

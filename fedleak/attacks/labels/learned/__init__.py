@@ -133,7 +133,7 @@ def train(
     reader, image_sets = Reader(model, trained_on, bias, train_loss), (add_shifted_copies(trained_on), held_out)
     pools = [reader.make_pool(model, part, defence, local)._replace(prior=prior) for part in image_sets]
     learned = LearnedAttacker(reader, pools[0], samples, iterations, seed, level, seconds, local, batches, progress)
-    learned.calibrate(pools[1], seed + 1)
+    learned.calibrate(pools[1], seed + 1, batches)
     learned.defended = defence is not None
     if defence is None and local.steps == 1:  # otherwise the noise is not that of the images alone
         reader.reweight(model, aux)

@@ -105,6 +105,7 @@ class LearnedAttacker:
         self._train(pool, steps, generator, seconds, batches)
         self.margin = torch.zeros((), device=columns.device)
 
+    @torch.no_grad()
     def read(self, update: Update, model: nn.Module) -> Result:
         """Recover the counts behind one update, and intervals that contain them with the stated probability.
 
@@ -127,24 +128,31 @@ class LearnedAttacker:
                 raise ValueError(f"this attacker was trained for {expected} {quantity}, the update is of {actual}")
         observation = self.reader.read(update, model)
         violated = (ALTERED_UPDATE,) if not self.defended and self.reader.is_altered(update, model) else ()
-        low, high = self.intervals(observation)[:, 0]
-        return Result(self.counts(observation)[0], low, high, violated_assumptions=violated)
+        shares, *ends = self._predict(observation)
+        low, high = self._intervals(*ends)[:, 0]
+        return Result(self._round(shares)[0], low, high, violated_assumptions=violated)
 
     @torch.no_grad()
     def counts(self, observation: Observation) -> Tensor:
         """Recover the counts for any number of observations, ``[..., n]``."""
-        return round_to_total(self.batch_size * self._predict(observation)[0], self.batch_size)
+        return self._round(self._predict(observation)[0])
 
     @torch.no_grad()
     def intervals(self, observation: Observation) -> Tensor:
         """Return the lower and upper ends of the counts' intervals for any number of observations, ``[2, ..., n]``."""
-        _, low, high = self._predict(observation)
+        return self._intervals(*self._predict(observation)[1:])
+
+    def _round(self, shares: Tensor) -> Tensor:
+        return round_to_total(self.batch_size * shares, self.batch_size)
+
+    def _intervals(self, low: Tensor, high: Tensor) -> Tensor:
         return (self.batch_size * torch.stack([low - self.margin, high + self.margin])).clamp(0, self.batch_size)
 
     @torch.no_grad()
-    def calibrate(self, pool: Pool, seed: int) -> None:
+    def calibrate(self, pool: Pool, seed: int, batches: int = BATCHES) -> None:
         """Choose the intervals' margin for which they cover simulated batches of held-out images as often as stated."""
-        observation, counts = pool.draw(CALIBRATION_BATCHES, self.batch_size, torch.Generator().manual_seed(seed))
+        drawn = max(1, CALIBRATION_BATCHES * min(batches, BATCHES) // BATCHES)
+        observation, counts = pool.draw(drawn, self.batch_size, torch.Generator().manual_seed(seed))
         _, low, high = self._predict(observation)
         truth = counts / self.batch_size
         outside = torch.maximum(low - truth, truth - high).flatten()
@@ -177,7 +185,7 @@ class LearnedAttacker:
         self, pool: Pool, steps: Collection[int], generator: torch.Generator, seconds: float, batches: int
     ) -> None:
         iterations = len(steps)
-        optimiser = torch.optim.Adam(self.network.parameters(), lr=LEARNING_RATE)
+        optimiser = torch.optim.Adam(self.network.parameters(), lr=LEARNING_RATE, fused=batches < BATCHES)
         rising = 0.1 if iterations != 10 else 0.2  # torch divides by the number of rising iterations minus one
         one_cycle = torch.optim.lr_scheduler.OneCycleLR
         schedule = one_cycle(optimiser, LEARNING_RATE, total_steps=iterations, pct_start=rising)
