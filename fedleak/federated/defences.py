@@ -173,7 +173,7 @@ class Sparsification:
 
 
 def _smallest(rows: Tensor, k: int) -> Tensor:
-    """Return a mask of the k smallest entries of each row, ``[K, n]``; of equal ones, the first."""
+    """Return a mask of the k smallest entries of each row, ``[K, n]``; equal entries count in their order."""
     if k == 0:
         return torch.zeros_like(rows, dtype=torch.bool)
     limit = rows.kthvalue(k, dim=1, keepdim=True).values  # selects in linear time, where topk sorts

@@ -43,9 +43,9 @@ def problem(model, runs, batch, dtype=torch.float64, near=None):
     x = torch.rand(runs, batch, *SHAPE, generator=torch.Generator().manual_seed(0)).to(dtype)
     y = torch.arange(runs * batch).view(runs, batch) % CLASSES
     view = View([fedsgd(model, a, b) for a, b in zip(x, y, strict=True)], model, y)
-    made = Problem([view], invg.INVG, SHAPE)
-    (start,) = made.start(0)
-    return made, view, start if near is None else (x + near * start).detach().requires_grad_()
+    objective = Problem([view], invg.INVG, SHAPE)
+    (start,) = objective.start(0)
+    return objective, view, start if near is None else (x + near * start).detach().requires_grad_()
 
 
 def by_autograd(view, x):
@@ -65,8 +65,8 @@ def by_autograd(view, x):
     return torch.stack(values).detach(), torch.stack(slopes)
 
 
-def evaluate(made, start):
-    value, (slope,) = made.evaluate([start])
+def evaluate(objective, start):
+    value, (slope,) = objective.evaluate([start])
     return value, slope
 
 
@@ -81,37 +81,37 @@ def no_total_variation(monkeypatch):
 def test_the_distance_and_its_gradient_are_those_of_autograd(runs, batch, side_by_side, training, monkeypatch):
     for module in ("convolution", "layers", "objective"):
         monkeypatch.setattr(f"fedleak.attacks.images.{module}.prefers_batched_kernels", lambda x: side_by_side)
-    made, view, start = problem(wide(training), runs, batch)
+    objective, view, start = problem(wide(training), runs, batch)
     assert {"0.weight", "3.weight"} <= view.factorised.keys()
     assert "5.weight" not in view.factorised  # its stride is 2
-    for found, expected in zip(evaluate(made, start), by_autograd(view, start), strict=True):
-        torch.testing.assert_close(found, expected)
+    for ours, expected in zip(evaluate(objective, start), by_autograd(view, start), strict=True):
+        torch.testing.assert_close(ours, expected)
 
 
 @pytest.mark.parametrize("near", [None, 0.1, 0.001])
 def test_single_precision_is_as_exact_as_autograd(near):
-    made, view, start = problem(wide(), 1, 1, torch.float32, near)
+    objective, view, start = problem(wide(), 1, 1, torch.float32, near)
     plain = by_autograd(view, start)
-    _made_exactly, view_in_double, _ = problem(wide(), 1, 1)
+    _, view_in_double, _ = problem(wide(), 1, 1)
     exact = by_autograd(view_in_double, start.double())
-    for found, single, double in zip(evaluate(made, start), plain, exact, strict=True):
+    for ours, single, double in zip(evaluate(objective, start), plain, exact, strict=True):
         scale = double.abs().max()
-        assert (found - double).abs().max() / scale <= 1e-4 + 10 * (single - double).abs().max() / scale
+        assert (ours - double).abs().max() / scale <= 1e-4 + 10 * (single - double).abs().max() / scale
 
 
 def test_one_reconstruction_of_several_uses_its_own_target():
-    made, _view, start = problem(wide(), 3, 1)
-    value, (slope,) = made.evaluate([start[1:2]], slice(1, 2))
-    all_values, all_slopes = evaluate(made, start)
+    objective, _view, start = problem(wide(), 3, 1)
+    value, (slope,) = objective.evaluate([start[1:2]], slice(1, 2))
+    all_values, all_slopes = evaluate(objective, start)
     torch.testing.assert_close(value, all_values[1:2])
     torch.testing.assert_close(slope, all_slopes[1:2])
 
 
 def test_a_weight_that_is_used_twice_keeps_its_gradient():
-    made, view, start = problem(Twice(), 1, 1)
+    objective, view, start = problem(Twice(), 1, 1)
     assert view.factorised.keys() == {"wide.weight", "fc.weight"}
-    for found, expected in zip(evaluate(made, start), by_autograd(view, start), strict=True):
-        torch.testing.assert_close(found, expected)
+    for ours, expected in zip(evaluate(objective, start), by_autograd(view, start), strict=True):
+        torch.testing.assert_close(ours, expected)
 
 
 def test_a_squared_difference_and_simulated_steps_keep_all_gradients():

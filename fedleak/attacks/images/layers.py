@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedleak.attacks.images.convolution import SAME_3X3, convolve, prefers_batched_kernels
+from fedleak.attacks.images.convolution import SAME_3X3, Geometry, convolve, prefers_batched_kernels
 from fedleak.attacks.images.factored import Matrices, apply_factored, is_cheaper
 
 
@@ -30,11 +30,14 @@ class _StackedConv(nn.Conv2d):
     transformed: dict
     matrices: Matrices | None = None
 
-    def forward(self, x: Tensor) -> Tensor:
+    @property
+    def geometry(self) -> Geometry:
         assert not isinstance(self.padding, str)
-        geometry = (list(self.stride), list(self.padding), list(self.dilation), self.groups)
+        return list(self.stride), list(self.padding), list(self.dilation), self.groups
+
+    def forward(self, x: Tensor) -> Tensor:
         if self.matrices is None:
-            out = convolve(x, self.weight, geometry, self.constant, self.transformed)
+            out = convolve(x, self.weight, self.geometry, self.constant, self.transformed)
         else:
             out = apply_factored(x, self.weight, self.matrices)
         if self.bias is not None:
@@ -180,8 +183,7 @@ def _is_factored(module: Any, shape: torch.Size) -> bool:
     if isinstance(module, _StackedLinear):
         return len(shape) == 2 and is_cheaper(inputs, outputs, shape[0], 1)
     window = module.weight[0, 0].numel()
-    geometry = (list(module.stride), list(module.padding), list(module.dilation), module.groups)
-    keeps_size = geometry == (SAME_3X3 if module.kernel_size == (3, 3) else ([1, 1], [0, 0], [1, 1], 1))
+    keeps_size = module.geometry == (SAME_3X3 if module.kernel_size == (3, 3) else ([1, 1], [0, 0], [1, 1], 1))
     return window in (1, 9) and keeps_size and is_cheaper(inputs, outputs, shape[0] * shape[2] * shape[3], window)
 
 
