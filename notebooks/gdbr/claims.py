@@ -10,6 +10,7 @@ from fedleak_book.experiments.kinds import MEAN, difference, rate
 from notebooks.gdbr.experiments import (
     CHOICES,
     CHOICES_MODES,
+    CHOICES_NORMS,
     DUMMIES,
     FIG2,
     FIG2_CHOICES,
@@ -24,6 +25,7 @@ from notebooks.gdbr.experiments import (
     FIG6,
     FIG6_CHOICES,
     FIG6_MODES,
+    FIG6_NORMS,
     SIZES,
     TABLE1,
     TABLE2,
@@ -32,7 +34,7 @@ from notebooks.gdbr.experiments import (
 from notebooks.gdbr.experiments_choices import ANY, FIFTH, HALF, INITS, SCALES, WIDTHS
 from notebooks.gdbr.experiments_clients import FORMS, MODES, NETS, PAIRS, TITLES
 from notebooks.gdbr.experiments_modes import NOISE_SCALES
-from notebooks.gdbr.modes import NONE, OFF, ONE_HALF, OWN
+from notebooks.gdbr.modes import NONE, OFF, ONE_HALF, OWN, STORED
 
 CLAIMS = Claims()
 claim = CLAIMS.add
@@ -45,13 +47,18 @@ CHOSEN = [
     for widths in WIDTHS[net]
 ]
 
-IN_MODES = [
-    dict(net=net, batch_norm=norm, dropout=dropout, scale=scale, widths=widths)
-    for net, norm in (("alexnet", NONE), ("vgg11", OWN))
-    for dropout, scale in itertools.product((OFF, ONE_HALF), SCALES)
-    for widths in WIDTHS[net]
-]
 
+def in_modes(net, batch_norm, dropouts=(OFF, ONE_HALF)):
+    """A network's cells with this batch norm and these dropouts, over every scale of the pixels and all widths."""
+    cells = itertools.product(dropouts, SCALES, WIDTHS[net])
+    return [
+        dict(net=net, batch_norm=batch_norm, dropout=d, scale=s, widths=w)
+        for d, s, w in cells
+    ]
+
+
+IN_MODES = in_modes("alexnet", NONE) + in_modes("vgg11", OWN)
+WITH_NORMS = in_modes("vgg11", NONE) + in_modes("vgg11", STORED)
 
 # --- Fig. 2 ---
 for id, value in {
@@ -110,11 +117,12 @@ for choice, k in itertools.product(CHOSEN, (1000, 100)):
     data = PAIRS[choice["net"]][1]
     ahead = over_dummies(-1 if data == "mnist" else 1, k)
     claim(f"tab2-{data}-order", ahead, CHOICES, **options)
-for mode, k in itertools.product(IN_MODES, (1000, 100)):
+for mode, k in itertools.product(IN_MODES + WITH_NORMS, (1000, 100)):
     options = dict(wide="auxiliary", kind=LOST, filters=mode | {"scheme": "random"})
     if (mode["batch_norm"], mode["dropout"]) != (NONE, OFF):  # `choices` has these
+        measured = CHOICES_MODES if mode in IN_MODES else CHOICES_NORMS
         ahead = over_dummies(1, k)
-        claim(f"tab2-{PAIRS[mode['net']][1]}-order", ahead, CHOICES_MODES, **options)
+        claim(f"tab2-{PAIRS[mode['net']][1]}-order", ahead, measured, **options)
 claim("tab2-embeddings", lambda t: t.iloc[(t - 1).abs().argmax()], DUMMIES)
 
 
@@ -238,8 +246,9 @@ for net, name in SHORT.items():
 for choice in CHOSEN:
     defended(SHORT[choice["net"]], FIG6_CHOICES, **choice)
 both = [{"noise_scale": scale} for scale in NOISE_SCALES]
-for mode in IN_MODES:
-    defended(SHORT[mode["net"]], FIG6_MODES, both, **mode)
+for mode in IN_MODES + WITH_NORMS:
+    measured = FIG6_MODES if mode in IN_MODES else FIG6_NORMS
+    defended(SHORT[mode["net"]], measured, both, **mode)
 noise = paper | {"defence": "noise"}
 claim("fig6b-resnet", more_sensitive, FIG6, wide="level", filters=noise)
 
