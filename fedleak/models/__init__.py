@@ -11,7 +11,7 @@ from fedleak.models.bridged import AlexNet, positive_, resnet_conv, vgg11, witho
 from fedleak.models.chains import Link, chain
 from fedleak.models.heads import Head, head, head_inputs, negative_inputs
 from fedleak.models.inputs import as_inputs, input_shape, known_tokens
-from fedleak.models.passes import HeadPass, batch_dependent, head_pass
+from fedleak.models.passes import HeadPass, batch_dependent, embedding_gradients, head_pass
 from fedleak.models.zoo import ACTIVATIONS, count_parameters
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "build",
     "chain",
     "count_parameters",
+    "embedding_gradients",
     "head",
     "head_inputs",
     "head_pass",

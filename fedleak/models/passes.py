@@ -77,3 +77,42 @@ def _head_pass(model: nn.Module, x: Tensor, chunk: int) -> HeadPass:
     with watched({"head": head(model).layer}, lambda _, inputs, __: inputs_of_head.append(inputs)):
         logits = [forward(model, piece) for piece in ([x] if batch_dependent(model) else x.split(chunk))]
     return HeadPass(torch.cat(inputs_of_head), torch.cat(logits).softmax(dim=1))
+
+
+def embedding_gradients(model: nn.Module, x: Tensor, labels: Tensor, chunk: int = 2048) -> tuple[Tensor, Tensor]:
+    """Return what an embedding that shares the head's weight adds to each sample's gradient of that weight.
+
+    Parameters
+    ----------
+    model
+        The model; running statistics do not change.
+    x, labels
+        Samples ``[N, ...]`` and their labels ``[N]``.
+    chunk
+        Samples that run at a time, but all at once if a sample's output depends on its batch.
+
+    Returns
+    -------
+    tuple
+        Tokens ``[N, L]``, and the gradients of each sample's cross-entropy with respect to their embeddings,
+        ``[N, L, m]``: they are added to the rows of these tokens. L is 0 where no embedding shares the weight.
+    """
+    layer = head(model).layer
+    tied = {n: m for n, m in model.named_modules() if isinstance(m, nn.Embedding) and m.weight is layer.weight}
+    if not tied or not layer.weight.requires_grad:
+        return labels.new_empty(len(x), 0), layer.weight.new_empty(len(x), 0, layer.in_features)
+    pieces = []
+    size = len(x) if batch_dependent(model) else chunk
+    for part, part_labels in zip(x.split(size), labels.split(size), strict=True):
+        calls: list[tuple[str, Tensor, Tensor]] = []
+        # cuDNN does not differentiate recurrent layers in evaluation mode.
+        with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+            with watched(tied, lambda *call, calls=calls: calls.append(call)):
+                loss = nn.functional.cross_entropy(forward(model, part), part_labels, reduction="sum")
+            gradients = torch.autograd.grad(loss, [embeddings for *_, embeddings in calls])
+        for gradient, (name, tokens, _) in zip(gradients, calls, strict=True):
+            if (padding := tied[name].padding_idx) is not None:
+                gradient[tokens == padding] = 0  # padding has no gradient
+        rows = torch.cat([tokens.reshape(len(part), -1) for _, tokens, _ in calls], 1)
+        pieces.append((rows, torch.cat([g.reshape(len(part), -1, g.shape[-1]) for g in gradients], 1)))
+    return torch.cat([rows for rows, _ in pieces]), torch.cat([gradients for _, gradients in pieces])

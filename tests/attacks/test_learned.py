@@ -71,6 +71,43 @@ def test_simulated_gradients_are_those_that_a_client_sends(bias):
         torch.testing.assert_close(simulated.projections[k], real.projections[0], atol=1e-5, rtol=1e-5)
 
 
+class TiedText(nn.Module):
+    """A classifier of words whose embedding, maybe with a padding word, shares the last layer's weight."""
+
+    def __init__(self, padding):
+        super().__init__()
+        self.embed, self.body = nn.Embedding(CLASSES, 8, padding_idx=padding), nn.GRU(8, 8, batch_first=True)
+        self.head = nn.Linear(8, CLASSES)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.head(self.body(self.embed(x))[0][:, -1] + self.embed(x[:, :1]).mean(1))
+
+
+@pytest.fixture(params=[None, 1], ids=["no padding", "padding"])
+def tied(request):
+    """A tied classifier of words, and texts of every class."""
+    torch.manual_seed(3)
+    x, y = torch.randint(CLASSES, (60, 5)), torch.arange(60) % CLASSES
+    return TiedText(request.param).eval(), Images(x, y, tuple("abc"), "words", "train", False, "made here", "none")
+
+
+@pytest.mark.parametrize("defence", [None, lambda clients, seed: lambda update, who: update])
+def test_simulated_gradients_have_what_a_tied_embedding_adds(tied, defence):
+    model, texts = tied
+    reader, index = Reader(model, texts), torch.arange(3 * B).view(3, B)
+    simulated = reader.make_pool(model, texts, defence).observe(index)
+    for k, batch in enumerate(index):
+        update = fedsgd(model, texts.x[batch], texts.y[batch])
+        real = reader.read(update, model)
+        torch.testing.assert_close(simulated.linear_features[k], real.linear_features[0], atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(simulated.projections[k], real.projections[0], atol=1e-5, rtol=1e-4)
+        assert not reader.is_altered(update, model)
+        noisy = protect(update, PureNoise(1e-3, 0))
+        assert reader.is_altered(noisy, model)
+        assert not Reader(model, texts, bias=False).is_altered(noisy, model)  # nothing to tell it by
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", ["sparsification", "clipping and noise"])
 def test_simulated_gradients_go_through_the_clients_defence(bias, name):

@@ -13,11 +13,12 @@ from fedleak.attacks.labels.counts import project
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, require_classes
 from fedleak.attacks.labels.learned import simulated
 from fedleak.attacks.labels.learned.simulated import ONE_STEP, LocalSteps, MakeDefence, Observation, Pool
+from fedleak.attacks.labels.learned.table import HeadTable, make_table
 from fedleak.attacks.labels.llg import extract, impact_and_offset
 from fedleak.attacks.labels.whole_head import RIDGE
 from fedleak.data import Images
 from fedleak.federated import Update
-from fedleak.models import Head, as_inputs, head, head_pass
+from fedleak.models import Head, head
 
 N_DIRECTIONS = 16
 """Number of principal directions of the head's inputs; the gradient's products with them are features."""
@@ -55,11 +56,6 @@ def has_few_samples(residual: Tensor) -> bool:
     return residual.shape[0] < residual.shape[1]
 
 
-def _true_probabilities(errors: Tensor, labels: Tensor) -> Tensor:
-    """Return the probability of each image's true class, ``[N]``, from ``p - y``."""
-    return 1 + errors.gather(1, labels[:, None])[:, 0]
-
-
 class Reader:
     """Reads real and simulated head gradients of one model in the same way.
 
@@ -89,12 +85,15 @@ class Reader:
                 f"clients are simulated for up to {MAX_CLASSES} classes, the model has {self.n_classes}: use rlu"
             )
         require_classes(aux, self.n_classes)
-        inputs, errors, labels = self._run_head(model, aux)
-        self.mean_input_norm = inputs.norm(dim=1).mean().item()
+        table = make_table(model, aux, bias)
+        self.is_tied = bool(table.tokens.shape[1])
+        """Whether an embedding shares the head's weight, and adds to its gradient."""
+        self.mean_input_norm = table.inputs.norm(dim=1).mean().item()
         self.logit_shift = 0.0
         if train_loss is not None:
-            self.logit_shift = simulated.find_logit_shift(_true_probabilities(errors, labels), train_loss)
-        errors = self._fit_to_loss(errors, labels)
+            self.logit_shift = simulated.find_logit_shift(table.true_probabilities, train_loss)
+        table = table.with_logit_shift(self.logit_shift)
+        inputs, labels = table.inputs, table.labels
         subset = inputs[:: max(1, len(inputs) // MAX_IMAGES)]  # for large heads much faster
         directions = torch.linalg.svd(subset, full_matrices=False).Vh
         self.input_axes = directions[: max(1, MAX_ENTRIES // self.n_classes)].mT
@@ -107,36 +106,22 @@ class Reader:
         d, self.n_linear_features = len(ones) - bias, sum(block.shape[1] for block in blocks)
         raw_columns = torch.eye(len(ones), dtype=ones.dtype, device=ones.device)[:, : d : -(-d // MAX_COLUMNS)]
         self.basis = torch.cat([*blocks, raw_columns], dim=1)
-        self._prepare_least_squares(errors, inputs, labels, EQUATIONS_PER_CLASS)
-        probe_row_sums = mean_by_class(errors * (inputs @ columns[0])[:, None], labels, self.n_classes)
+        self._prepare_least_squares(table, EQUATIONS_PER_CLASS)
+        probe_row_sums = mean_by_class(table.gradients(columns[0][:, None]), labels, self.n_classes)
         self.impact, self.offset = impact_and_offset(probe_row_sums[None], 1)
-
-    def _run_head(self, model: nn.Module, aux: Images) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the head's inputs ``[N, d]`` (with a 1 for the bias), ``p - y`` ``[N, n]`` and labels ``[N]``."""
-        passed = head_pass(model, as_inputs(aux.x, model))
-        if not (torch.isfinite(passed.inputs).all() and torch.isfinite(passed.probabilities).all()):
-            raise ValueError("on auxiliary images the model's head sees or gives NaN or infinite values")
-        inputs, labels = passed.inputs.double(), aux.y.to(passed.inputs.device)
-        inputs = nn.functional.pad(inputs, (0, 1), value=1.0) if self.bias else inputs
-        return inputs, passed.probabilities.double() - nn.functional.one_hot(labels, self.n_classes), labels
 
     def reweight(self, model: nn.Module, images: Images) -> None:
         """Compute the closed forms' weights again, from more images and for all equations; call it after training."""
-        inputs, errors, labels = self._run_head(model, images)
-        self._prepare_least_squares(self._fit_to_loss(errors, labels), inputs, labels, self.n_classes + 1)
+        table = make_table(model, images, self.bias).with_logit_shift(self.logit_shift)
+        self._prepare_least_squares(table, self.n_classes + 1)
 
-    def _fit_to_loss(self, errors: Tensor, labels: Tensor) -> Tensor:
-        probabilities, shift = _true_probabilities(errors, labels), torch.tensor(self.logit_shift)
-        return errors * simulated.error_factor(probabilities, shift)[:, None]
-
-    def _prepare_least_squares(self, errors: Tensor, inputs: Tensor, labels: Tensor, equations: int) -> None:
+    def _prepare_least_squares(self, table: HeadTable, equations: int) -> None:
         """Prepare least squares for the whole head, weighted by the counts' noise as in `whole_head`, and for RLU.
 
         The head's equations are projected on a few directions, along which the noise of equal counts has covariance 1:
         the solutions for equal counts and, with few classes, for batches that one class dominates.
         """
-        n = self.n_classes
-        per_sample = torch.einsum("si,sj->sij", errors, inputs @ self.input_axes).flatten(1)
+        n, labels, per_sample = self.n_classes, table.labels, table.gradients(self.input_axes)
         mean = mean_by_class(per_sample, labels, n)
         residual = (per_sample - mean[labels]) / labels.bincount(minlength=n)[labels, None].sqrt()
         class_residuals = [residual[labels == label] for label in range(n)]
@@ -178,21 +163,22 @@ class Reader:
         self.projected_means, projected = mean @ self.equation_directions, residual @ self.equation_directions
         noise = torch.stack([part.mT @ part for part in (projected[labels == label] for label in range(n))])
         self.projected_noise = noise + ridge[:, None, None] * (self.equation_directions.mT @ self.equation_directions)
-        self.mean_errors = mean_by_class(errors, labels, n)
+        self.mean_errors = mean_by_class(table.errors, labels, n)
 
     def make_pool(
         self, model: nn.Module, images: Images, defence: MakeDefence | None = None, local: LocalSteps = ONE_STEP
     ) -> Pool:
         """Make the table from which batches of these images are simulated, with a defence and local steps."""
         require_classes(images, self.n_classes)
-        inputs, errors, labels = self._run_head(model, images)
+        table = make_table(model, images, self.bias)
+        inputs, errors, labels, tokens, embedded = table
         order, counts = (t.to(labels.device) for t in (images.class_order, images.class_counts))
-        probabilities = _true_probabilities(errors, labels).float() if self.logit_shift else None
+        probabilities = table.true_probabilities.float() if self.logit_shift else None
         shift = simulated.SHIFT_FACTOR * self.logit_shift
         if defence is None and local.steps == 1:
-            sample_gradients = torch.einsum("si,sj->sij", errors, inputs @ self.input_axes).flatten(1)
-            projections = (sample_gradients @ self.equation_directions).float()
+            projections = (table.gradients(self.input_axes) @ self.equation_directions).float()
             pool = Pool(errors.float(), (inputs @ self.basis).float(), projections, order, counts)
+            pool = pool._replace(tokens=tokens, embedded=(embedded @ self.basis).float())
             return pool._replace(label_probabilities=probabilities, shift=shift)
         last = head(model)
 
@@ -208,7 +194,7 @@ class Reader:
             return self._observe(torch.cat(parts, -1).double())
 
         pool = Pool(errors.float(), inputs.float(), errors.new_empty(0), order, counts, observe_defended)
-        pool = pool._replace(label_probabilities=probabilities, shift=shift)
+        pool = pool._replace(tokens=tokens, embedded=embedded.float(), label_probabilities=probabilities, shift=shift)
         if local.steps == 1:
             return pool
         return pool._replace(train_heads=self._make_train_heads(pool.rows, labels, last, local))
@@ -238,9 +224,12 @@ class Reader:
         """Return whether an update was changed: the rows of its head gradient do not sum to 0.
 
         Under a cross-entropy they do, since every sample's errors ``p - y`` sum to 0, also with soft labels, summed
-        over samples and steps, or scaled. Noise, missing entries, rounding and weight decay leave a remainder.
+        over samples and steps, or scaled. Noise, missing entries, rounding and weight decay leave a remainder. Where an
+        embedding adds to the weight's gradient, only the bias's entries do, and without a shared bias nothing is found.
         """
         gradient, last = head_gradient(update, model), head(model)
+        if self.is_tied:
+            gradient = bias_gradient(update, model)[:, None] if self.bias else torch.zeros_like(gradient)
         size = max(self.mean_input_norm, gradient.norm().item())
         if update.kind == "delta":  # the rounding of weights, divided by lr and steps
             size += last.layer.weight.norm().item() / ((update.lr or 1.0) * update.steps)

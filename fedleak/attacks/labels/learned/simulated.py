@@ -124,6 +124,12 @@ def train_heads(inputs: Tensor, labels: Tensor, weight: Tensor, local: LocalStep
     return total / local.steps
 
 
+def add_rows(matrices: Tensor, rows: Tensor, values: Tensor) -> None:
+    """Add values ``[N, L, r]`` to these rows ``[N, L]`` of the matrices ``[N, n, r]``, in place."""
+    first = matrices.shape[1] * torch.arange(len(matrices), device=rows.device)[:, None]
+    matrices.view(-1, matrices.shape[2]).index_add_(0, (first + rows).flatten(), values.flatten(0, 1))
+
+
 def error_factor(probability: Tensor, shift: Tensor) -> Tensor:
     """Return the factor by which ``p - y`` changes when the true class's logit is raised by `shift`.
 
@@ -169,6 +175,10 @@ class Pool(NamedTuple):
     shift: float = 0.0
     """Largest shift of the true class's logit; each batch draws its shift uniformly between 0 and this."""
     prior: Prior = draw_labels
+    tokens: Tensor | None = None
+    """Rows of the head's weight to which a tied embedding adds, ``[N, L]``; not simulated over local steps."""
+    embedded: Tensor | None = None
+    """What it adds, in the form of `rows`, ``[N, L, r]``."""
 
     def draw(self, batches: int, batch_size: int, generator: Generator) -> tuple[Observation, Tensor]:
         """Draw batches; return the server's observation of them and their counts, ``[batches, n]``."""
@@ -206,4 +216,8 @@ class Pool(NamedTuple):
 
     def _sum_gradients(self, index: Tensor, weights: Tensor | None) -> Tensor:
         errors = self.errors[index] if weights is None else self.errors[index] * weights[..., None]
-        return errors.mT @ self.rows[index]
+        sums = errors.mT @ self.rows[index]
+        if self.tokens is not None and self.embedded is not None and self.tokens.shape[1]:
+            added = self.embedded[index] if weights is None else self.embedded[index] * weights[..., None, None]
+            add_rows(sums, self.tokens[index].flatten(1), added.flatten(1, 2))
+        return sums

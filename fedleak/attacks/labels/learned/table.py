@@ -1,0 +1,58 @@
+"""Per-sample parts of the head's gradient: errors, inputs, and what a tied embedding adds."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.labels.learned import simulated
+from fedleak.data import Images
+from fedleak.models import as_inputs, embedding_gradients, head_pass
+
+
+class HeadTable(NamedTuple):
+    """The head's gradient of single samples, ``errors inputs'`` and, with a tied embedding, rows that are added."""
+
+    inputs: Tensor
+    """The head's inputs, with a 1 for the bias if it is shared, ``[N, d]``, double."""
+    errors: Tensor
+    """``p - y``, ``[N, n]``."""
+    labels: Tensor
+    """``[N]``"""
+    tokens: Tensor
+    """Rows of the head's weight to which the sample's words add, as the words' embedding; ``[N, L]``, L may be 0."""
+    embedded: Tensor
+    """What they add, ``[N, L, d]``."""
+
+    @property
+    def true_probabilities(self) -> Tensor:
+        """Probability of each sample's true class, ``[N]``."""
+        return 1 + self.errors.gather(1, self.labels[:, None])[:, 0]
+
+    def with_logit_shift(self, shift: float) -> "HeadTable":
+        """Return the table of samples whose true class has a logit that is larger by `shift`."""
+        factor = simulated.error_factor(self.true_probabilities, torch.tensor(shift))[:, None]
+        return self._replace(errors=self.errors * factor, embedded=self.embedded * factor[..., None])
+
+    def gradients(self, axes: Tensor) -> Tensor:
+        """Return the products of each sample's gradient with directions of the inputs ``[d, r]``, ``[N, n * r]``."""
+        products = torch.einsum("si,sj->sij", self.errors, self.inputs @ axes)
+        simulated.add_rows(products, self.tokens, self.embedded @ axes)
+        return products.flatten(1)
+
+
+def make_table(model: nn.Module, images: Images, bias: bool) -> HeadTable:
+    """Run images through a model and return the table; `bias` appends a 1 to the inputs.
+
+    Raises `ValueError` if the head's inputs or the probabilities are NaN or infinite.
+    """
+    x = as_inputs(images.x, model)
+    passed = head_pass(model, x)
+    if not (torch.isfinite(passed.inputs).all() and torch.isfinite(passed.probabilities).all()):
+        raise ValueError("on auxiliary images the model's head sees or gives NaN or infinite values")
+    inputs, labels = passed.inputs.double(), images.y.to(passed.inputs.device)
+    errors = passed.probabilities.double() - nn.functional.one_hot(labels, passed.probabilities.shape[1])
+    tokens, embedded = embedding_gradients(model, x, labels)
+    inputs = nn.functional.pad(inputs, (0, int(bias)), value=1.0)
+    embedded = nn.functional.pad(embedded.double(), (0, int(bias)))
+    return HeadTable(inputs, errors, labels, tokens, embedded)
