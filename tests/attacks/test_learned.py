@@ -108,6 +108,16 @@ def test_simulated_gradients_have_what_a_tied_embedding_adds(tied, defence):
         assert not Reader(model, texts, bias=False).is_altered(noisy, model)  # nothing to tell it by
 
 
+def test_another_use_of_the_last_layers_weight_is_told(tied):
+    model, texts = tied
+    assert learned.train(model, texts, B, iterations=1).reader.is_faithful
+    other = TiedText(None).eval()
+    other.body.register_forward_hook(lambda _, __, out: (out[0] * other.head.weight.sum(), out[1]))
+    attacker = learned.train(other, texts, B, iterations=1)
+    (reason,) = attacker.read(fedsgd(other, texts.x[:B], texts.y[:B]), other).violated_assumptions
+    assert "something else in the model uses the weight" in reason
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", ["sparsification", "clipping and noise"])
 def test_simulated_gradients_go_through_the_clients_defence(bias, name):

@@ -2,7 +2,8 @@
 
 With the model and labelled auxiliary images an attacker simulates clients: it draws batches of known counts, and
 computes their updates. A small network learns the inverse, from update to counts. The inference is amortised: it is
-trained once per model and batch size, and then reads any number of updates.
+trained once per model and batch size, and then reads any number of updates. Where an embedding shares the head's
+weight, its part of the gradient is simulated too.
 
 The loss is the L1 distance of the class shares, whose minimiser also minimises the expected number of wrong labels. Two
 more outputs per class are quantiles (pinball loss), moved by split-conformal calibration (Romano, Patterson and Candès,
@@ -96,7 +97,8 @@ def train(
     seconds
         Time limit of the iterations, extrapolated from the first ones.
     local
-        The clients' local steps of plain SGD. They are simulated on the head alone, with the layers below frozen.
+        The clients' local steps of plain SGD. They are simulated on the head alone, with the layers below frozen and
+        without what a tied embedding adds.
     train_loss
         Mean cross-entropy of the clients' images under the model, if it is known. If it is below that of the auxiliary
         images, as after training on the clients' images, the true classes' logits are raised in the simulation: per

@@ -39,6 +39,11 @@ ALTERED_UPDATE = (
     "and counts and intervals may be off"
 )
 
+OTHER_GRADIENT = (
+    "the gradient of the last layer's weight is not the one that is simulated: something else in the model uses the "
+    "weight; counts and intervals may be off"
+)
+
 
 class ShareNetwork(nn.Module):
     """A transformer that predicts class shares, and the distances of two quantiles from them.
@@ -127,7 +132,10 @@ class LearnedAttacker:
             if expected != actual:
                 raise ValueError(f"this attacker was trained for {expected} {quantity}, the update is of {actual}")
         observation = self.reader.read(update, model)
-        violated = (ALTERED_UPDATE,) if not self.defended and self.reader.is_altered(update, model) else ()
+        faithful = self.reader.is_faithful
+        violated = () if faithful else (OTHER_GRADIENT,)
+        if faithful and not self.defended and self.reader.is_altered(update, model):
+            violated = (ALTERED_UPDATE,)
         shares, *ends = self._predict(observation)
         low, high = self._intervals(*ends)[:, 0]
         return Result(self._round(shares)[0], low, high, violated_assumptions=violated)

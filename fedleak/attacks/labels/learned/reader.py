@@ -13,7 +13,7 @@ from fedleak.attacks.labels.counts import project
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, require_classes
 from fedleak.attacks.labels.learned import simulated
 from fedleak.attacks.labels.learned.simulated import ONE_STEP, LocalSteps, MakeDefence, Observation, Pool
-from fedleak.attacks.labels.learned.table import HeadTable, make_table
+from fedleak.attacks.labels.learned.table import HeadTable, is_faithful, make_table
 from fedleak.attacks.labels.llg import extract, impact_and_offset
 from fedleak.attacks.labels.whole_head import RIDGE
 from fedleak.data import Images
@@ -88,6 +88,8 @@ class Reader:
         table = make_table(model, aux, bias)
         self.is_tied = bool(table.tokens.shape[1])
         """Whether an embedding shares the head's weight, and adds to its gradient."""
+        self.is_faithful = is_faithful(table, model, aux)
+        """Whether simulated gradients are those of the model."""
         self.mean_input_norm = table.inputs.norm(dim=1).mean().item()
         self.logit_shift = 0.0
         if train_loss is not None:

@@ -7,7 +7,11 @@ from torch import Tensor, nn
 
 from fedleak.attacks.labels.learned import simulated
 from fedleak.data import Images
-from fedleak.models import as_inputs, embedding_gradients, head_pass
+from fedleak.models import as_inputs, batch_dependent, embedding_gradients, head, head_pass
+from fedleak.models.inputs import forward
+
+CHECKED, MAX_DIFFERENCE = 8, 0.05
+"""Number of samples whose mean gradient is compared with the model's own; largest difference, relative to its norm."""
 
 
 class HeadTable(NamedTuple):
@@ -39,6 +43,24 @@ class HeadTable(NamedTuple):
         products = torch.einsum("si,sj->sij", self.errors, self.inputs @ axes)
         simulated.add_rows(products, self.tokens, self.embedded @ axes)
         return products.flatten(1)
+
+
+def is_faithful(table: HeadTable, model: nn.Module, images: Images) -> bool:
+    """Return whether the table gives the model's own gradient of the head's weight for its first samples.
+
+    It does not where something else than `nn.Embedding` uses the weight, too. Nothing is compared where samples depend
+    on their batch, or the weight is no parameter that is trained.
+    """
+    weight = head(model).layer.weight
+    if batch_dependent(model) or not (weight.requires_grad and weight.is_leaf):
+        return True
+    first = HeadTable(*(part[:CHECKED] for part in table))
+    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+        logits = forward(model, as_inputs(images.x[:CHECKED], model))
+        (own,) = torch.autograd.grad(nn.functional.cross_entropy(logits, first.labels), weight)
+    axes = torch.eye(table.inputs.shape[1], weight.shape[1], dtype=table.inputs.dtype, device=table.inputs.device)
+    difference = first.gradients(axes).mean(0).view(weight.shape) - own
+    return bool(difference.norm() <= MAX_DIFFERENCE * own.double().norm())
 
 
 def make_table(model: nn.Module, images: Images, bias: bool) -> HeadTable:
