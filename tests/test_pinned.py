@@ -2,13 +2,18 @@
 
 `pinned/values.json` holds all values with their tolerances, our values and statuses as they were when each was pinned;
 `pinned/changed_<paper>.csv` lists every status that is another now, with the rule that changed it.
+`pinned/statistics.csv` holds the fingerprints of the statistics by which claims are measured, pinned on 2026-11-28;
+`pinned/changed_statistics.csv` lists those that are others now, with the reason. Further readings may be added.
 """
 
 import csv
+import importlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fingerprints import fingerprint
 
 from fedleak_book import paths
 from fedleak_book.experiments import published, scoreboard
@@ -75,3 +80,39 @@ def test_statuses_change_for_a_listed_rule_only(paper):
         row = listed[key]
         assert row["then"] == then[key]["status"]
         assert row["rule"].strip()
+
+
+def statistics(paper):
+    """Return the fingerprints of each claim's statistics, by id."""
+    found = {}
+    for claim in importlib.import_module(f"notebooks.{paper}.claims").CLAIMS:
+        if claim.statistic is not None:
+            found.setdefault(claim.id, set()).add(fingerprint(claim))
+    return found
+
+
+def lines(name):
+    with open(HERE / name, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_no_statistic_moves_unless_the_reason_is_listed(paper):
+    now = statistics(paper)
+    then = {row["id"]: set(row["fingerprints"].split()) for row in lines("statistics.csv") if row["paper"] == paper}
+    gone = {(key, mark) for key, marks in then.items() for mark in marks - now.get(key, set())}
+    listed = {(row["id"], row["then"]): row["why"] for row in lines("changed_statistics.csv") if row["paper"] == paper}
+    assert gone == set(listed)
+    assert all(why.strip() for why in listed.values())
+    assert set(now) == set(then), "a new claim's statistics are pinned with it"
+
+
+def test_a_fingerprint_is_of_what_a_statistic_does():
+    claims = importlib.import_module("notebooks.gdbr.claims")
+    (claim, *_) = [c for c in claims.CLAIMS if c.id == "fig6a-vgg11-cifar10-high"]
+    other = replace(claim, statistic=claims.over_dummies(1, 100))
+    assert fingerprint(claim) == fingerprint(replace(claim))
+    assert (
+        len({fingerprint(c) for c in (claim, other, replace(claim, filters=claim.filters | {"defence": "noise"}))}) == 3
+    )
+    assert fingerprint(other) != fingerprint(replace(claim, statistic=claims.over_dummies(1, 1000)))

@@ -95,7 +95,8 @@ def embedding_gradients(model: nn.Module, x: Tensor, labels: Tensor, chunk: int 
     -------
     tuple
         Tokens ``[N, L]``, and the gradients of each sample's cross-entropy with respect to their embeddings,
-        ``[N, L, m]``: they are added to the rows of these tokens. L is 0 where no embedding shares the weight.
+        ``[N, L, m]``: they are added to the rows of these tokens. L is 0 where no embedding shares the weight, and at
+        most the number of the head's rows.
     """
     layer = head(model).layer
     tied = {n: m for n, m in model.named_modules() if isinstance(m, nn.Embedding) and m.weight is layer.weight}
@@ -114,5 +115,10 @@ def embedding_gradients(model: nn.Module, x: Tensor, labels: Tensor, chunk: int 
             if (padding := tied[name].padding_idx) is not None:
                 gradient[tokens == padding] = 0  # padding has no gradient
         rows = torch.cat([tokens.reshape(len(part), -1) for _, tokens, _ in calls], 1)
-        pieces.append((rows, torch.cat([g.reshape(len(part), -1, g.shape[-1]) for g in gradients], 1)))
+        values = torch.cat([g.reshape(len(part), -1, g.shape[-1]) for g in gradients], 1)
+        if rows.shape[1] > len(layer.weight):  # long texts: the sum of every word's gradients is smaller
+            index, sums = rows[..., None].expand(values.shape), values.new_zeros(len(part), *layer.weight.shape)
+            values = sums.scatter_add_(1, index, values)
+            rows = torch.arange(len(layer.weight), device=rows.device).expand(len(part), -1)
+        pieces.append((rows, values))
     return torch.cat([rows for rows, _ in pieces]), torch.cat([gradients for _, gradients in pieces])

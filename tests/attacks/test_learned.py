@@ -84,12 +84,13 @@ class TiedText(nn.Module):
         return self.head(self.body(self.embed(x))[0][:, -1] + self.embed(x[:, :1]).mean(1))
 
 
-@pytest.fixture(params=[None, 1], ids=["no padding", "padding"])
+@pytest.fixture(params=[(None, 5), (1, 5), (1, 1)], ids=["no padding", "padding", "one word"])
 def tied(request):
-    """A tied classifier of words, and texts of every class."""
+    """A tied classifier of words, and texts of every class, longer than there are words or not."""
     torch.manual_seed(3)
-    x, y = torch.randint(CLASSES, (60, 5)), torch.arange(60) % CLASSES
-    return TiedText(request.param).eval(), Images(x, y, tuple("abc"), "words", "train", False, "made here", "none")
+    padding, length = request.param
+    x, y = torch.randint(CLASSES, (60, length)), torch.arange(60) % CLASSES
+    return TiedText(padding).eval(), Images(x, y, tuple("abc"), "words", "train", False, "made here", "none")
 
 
 @pytest.mark.parametrize("defence", [None, lambda clients, seed: lambda update, who: update])

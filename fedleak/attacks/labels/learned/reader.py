@@ -180,7 +180,7 @@ class Reader:
         if defence is None and local.steps == 1:
             projections = (table.gradients(self.input_axes) @ self.equation_directions).float()
             pool = Pool(errors.float(), (inputs @ self.basis).float(), projections, order, counts)
-            pool = pool._replace(tokens=tokens, embedded=(embedded @ self.basis).float())
+            pool = pool._replace(tokens=tokens, embedded=table.embedded_along(self.basis).float())
             return pool._replace(label_probabilities=probabilities, shift=shift)
         last = head(model)
 

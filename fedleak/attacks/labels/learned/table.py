@@ -26,7 +26,7 @@ class HeadTable(NamedTuple):
     tokens: Tensor
     """Rows of the head's weight to which the sample's words add, as the words' embedding; ``[N, L]``, L may be 0."""
     embedded: Tensor
-    """What they add, ``[N, L, d]``."""
+    """What they add, ``[N, L, d]``, in the model's dtype."""
 
     @property
     def true_probabilities(self) -> Tensor:
@@ -36,13 +36,17 @@ class HeadTable(NamedTuple):
     def with_logit_shift(self, shift: float) -> "HeadTable":
         """Return the table of samples whose true class has a logit that is larger by `shift`."""
         factor = simulated.error_factor(self.true_probabilities, torch.tensor(shift))[:, None]
-        return self._replace(errors=self.errors * factor, embedded=self.embedded * factor[..., None])
+        return self._replace(errors=self.errors * factor, embedded=self.embedded * factor[..., None].to(self.embedded))
 
     def gradients(self, axes: Tensor) -> Tensor:
         """Return the products of each sample's gradient with directions of the inputs ``[d, r]``, ``[N, n * r]``."""
         products = torch.einsum("si,sj->sij", self.errors, self.inputs @ axes)
-        simulated.add_rows(products, self.tokens, self.embedded @ axes)
+        simulated.add_rows(products, self.tokens, self.embedded_along(axes).to(products))
         return products.flatten(1)
+
+    def embedded_along(self, axes: Tensor) -> Tensor:
+        """Return the products of `embedded` with directions of the inputs ``[d, r]``, ``[N, L, r]``, in its dtype."""
+        return self.embedded @ axes.to(self.embedded)
 
 
 def is_faithful(table: HeadTable, model: nn.Module, images: Images) -> bool:
@@ -76,5 +80,5 @@ def make_table(model: nn.Module, images: Images, bias: bool) -> HeadTable:
     errors = passed.probabilities.double() - nn.functional.one_hot(labels, passed.probabilities.shape[1])
     tokens, embedded = embedding_gradients(model, x, labels)
     inputs = nn.functional.pad(inputs, (0, int(bias)), value=1.0)
-    embedded = nn.functional.pad(embedded.double(), (0, int(bias)))
+    embedded = nn.functional.pad(embedded, (0, int(bias)))
     return HeadTable(inputs, errors, labels, tokens, embedded)
