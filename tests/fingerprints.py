@@ -18,32 +18,32 @@ def fingerprint(claim):
     return hashlib.sha256("\n".join(map(describe, parts)).encode()).hexdigest()[:12]
 
 
-def describe(value, seen=()):
-    """Return a text that stands for a value: a function's source, with what it closes over and calls in its chapter."""
+def describe(value, outer=()):
+    """Return a text that represents a value: a function's source, with what it closes over and calls in its chapter."""
     if isinstance(value, functools.partial):
-        return f"partial({describe([value.func, value.args, value.keywords], seen)})"
+        return f"partial({describe([value.func, value.args, value.keywords], outer)})"
     if isinstance(value, FunctionType):
-        if value in seen:
+        if value in outer:
             return value.__qualname__
-        return _describe_function(value, (*seen, value))
+        return _describe_function(value, (*outer, value))
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key!r}: {describe(item, seen)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{key!r}: {describe(item, outer)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(describe(item, seen) for item in value)}]"
+        return f"[{', '.join(describe(item, outer) for item in value)}]"
     if isinstance(value, Experiment):
         return value.name
     return repr(value) if isinstance(value, PLAIN) else getattr(value, "__name__", type(value).__name__)
 
 
-def _describe_function(function, seen):
+def _describe_function(function, outer):
     code, cells = function.__code__, function.__closure__ or ()
     used = dict(zip(code.co_freevars, (cell.cell_contents for cell in cells), strict=True))
     used |= {"defaults": [function.__defaults__ or (), function.__kwdefaults__ or {}]}
     if not (function.__module__ or "").startswith("notebooks"):
-        return f"{function.__qualname__} with {describe(used, seen)}"
+        return f"{function.__qualname__} with {describe(used, outer)}"
     used |= {name: function.__globals__[name] for name in sorted(_names(code)) if name in function.__globals__}
-    kept = {name: value for name, value in used.items() if not isinstance(value, ModuleType)}
-    return f"{_source(function)} with {describe(kept, seen)}"
+    captured = {name: value for name, value in used.items() if not isinstance(value, ModuleType)}
+    return f"{_source(function)} with {describe(captured, outer)}"
 
 
 def _names(code):

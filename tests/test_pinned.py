@@ -84,11 +84,11 @@ def test_statuses_change_for_a_listed_rule_only(paper):
 
 def statistics(paper):
     """Return the fingerprints of each claim's statistics, by id."""
-    found = {}
+    fingerprints = {}
     for claim in importlib.import_module(f"notebooks.{paper}.claims").CLAIMS:
         if claim.statistic is not None:
-            found.setdefault(claim.id, set()).add(fingerprint(claim))
-    return found
+            fingerprints.setdefault(claim.id, set()).add(fingerprint(claim))
+    return fingerprints
 
 
 def lines(name):

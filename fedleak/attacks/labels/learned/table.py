@@ -61,10 +61,10 @@ def is_faithful(table: HeadTable, model: nn.Module, images: Images) -> bool:
     first = HeadTable(*(part[:CHECKED] for part in table))
     with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
         logits = forward(model, as_inputs(images.x[:CHECKED], model))
-        (own,) = torch.autograd.grad(nn.functional.cross_entropy(logits, first.labels), weight)
+        (actual,) = torch.autograd.grad(nn.functional.cross_entropy(logits, first.labels), weight)
     axes = torch.eye(table.inputs.shape[1], weight.shape[1], dtype=table.inputs.dtype, device=table.inputs.device)
-    difference = first.gradients(axes).mean(0).view(weight.shape) - own
-    return bool(difference.norm() <= MAX_DIFFERENCE * own.double().norm())
+    difference = first.gradients(axes).mean(0).view(weight.shape) - actual
+    return bool(difference.norm() <= MAX_DIFFERENCE * actual.double().norm())
 
 
 def make_table(model: nn.Module, images: Images, bias: bool) -> HeadTable:
