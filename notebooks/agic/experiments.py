@@ -6,6 +6,7 @@ the rows of the experiment with its name; the evidence page has all of them.
 
 import base64
 import copy
+import dataclasses
 import time
 from itertools import product
 
@@ -191,6 +192,15 @@ CHOICES = Experiment(
     tables="table4",
     fixed=dict(total_variation=1e-4, trained=0),
     **QUALITY | dict(by=("iteration", "final")),
+)
+IN_TRAINING_MODE = WIDE | dict(batch_norm=OWN) | TO_THE_END
+CHOICES_TRAINING_MODE = dataclasses.replace(  # the choices that are left; they wait for a GPU
+    CHOICES,
+    name="choices_training_mode",
+    paper=grid(
+        **IN_TRAINING_MODE, method=METHODS, schedule=sorted({*DESCENTS} - {LEVEL})
+    )
+    + grid(**IN_TRAINING_MODE, method=METHODS[:-1], schedule=LEVEL),
 )
 
 
