@@ -40,12 +40,14 @@ def pinned(paper):
     return {v["id"]: v for v in VALUES if v["paper"] == paper}
 
 
+def lines(name):
+    with open(HERE / name, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def changed(paper):
-    path = HERE / f"changed_{paper}.csv"
-    if not path.exists():
-        return {}
-    with open(path, encoding="utf-8", newline="") as file:
-        return {row["id"]: row for row in csv.DictReader(file)}
+    name = f"changed_{paper}.csv"
+    return {row["id"]: row for row in lines(name)} if (HERE / name).exists() else {}
 
 
 def test_all_values_are_pinned():
@@ -89,11 +91,6 @@ def statistics(paper):
         if claim.statistic is not None:
             fingerprints.setdefault(claim.id, set()).add(fingerprint(claim))
     return fingerprints
-
-
-def lines(name):
-    with open(HERE / name, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.mark.parametrize("paper", PAPERS)

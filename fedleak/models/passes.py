@@ -79,6 +79,12 @@ def _head_pass(model: nn.Module, x: Tensor, chunk: int) -> HeadPass:
     return HeadPass(torch.cat(inputs_of_head), torch.cat(logits).softmax(dim=1))
 
 
+def add_rows(matrices: Tensor, rows: Tensor, values: Tensor) -> None:
+    """Add values ``[N, L, r]`` to these rows ``[N, L]`` of the matrices ``[N, n, r]``, in place."""
+    first = matrices.shape[1] * torch.arange(len(matrices), device=rows.device)[:, None]
+    matrices.view(-1, matrices.shape[2]).index_add_(0, (first + rows).flatten(), values.flatten(0, 1))
+
+
 def embedding_gradients(model: nn.Module, x: Tensor, labels: Tensor, chunk: int = 2048) -> tuple[Tensor, Tensor]:
     """Return what an embedding that shares the head's weight adds to each sample's gradient of that weight.
 
@@ -117,8 +123,8 @@ def embedding_gradients(model: nn.Module, x: Tensor, labels: Tensor, chunk: int 
         rows = torch.cat([tokens.reshape(len(part), -1) for _, tokens, _ in calls], 1)
         values = torch.cat([g.reshape(len(part), -1, g.shape[-1]) for g in gradients], 1)
         if rows.shape[1] > len(layer.weight):  # long texts: the sum of every word's gradients is smaller
-            index, sums = rows[..., None].expand(values.shape), values.new_zeros(len(part), *layer.weight.shape)
-            values = sums.scatter_add_(1, index, values)
-            rows = torch.arange(len(layer.weight), device=rows.device).expand(len(part), -1)
+            sums = values.new_zeros(len(part), *layer.weight.shape)
+            add_rows(sums, rows, values)
+            values, rows = sums, torch.arange(len(layer.weight), device=rows.device).expand(len(part), -1)
         pieces.append((rows, values))
     return torch.cat([rows for rows, _ in pieces]), torch.cat([gradients for _, gradients in pieces])

@@ -120,9 +120,9 @@ for choice, k in itertools.product(CHOSEN, (1000, 100)):
 for mode, k in itertools.product(IN_MODES + WITH_NORMS, (1000, 100)):
     options = dict(wide="auxiliary", kind=LOST, filters=mode | {"scheme": "random"})
     if (mode["batch_norm"], mode["dropout"]) != (NONE, OFF):  # `choices` has these
-        measured = CHOICES_MODES if mode in IN_MODES else CHOICES_NORMS
+        experiment = CHOICES_MODES if mode in IN_MODES else CHOICES_NORMS
         ahead = over_dummies(1, k)
-        claim(f"tab2-{PAIRS[mode['net']][1]}-order", ahead, measured, **options)
+        claim(f"tab2-{PAIRS[mode['net']][1]}-order", ahead, experiment, **options)
 claim("tab2-embeddings", lambda t: t.iloc[(t - 1).abs().argmax()], DUMMIES)
 
 
@@ -247,8 +247,8 @@ for choice in CHOSEN:
     defended(SHORT[choice["net"]], FIG6_CHOICES, **choice)
 both = [{"noise_scale": scale} for scale in NOISE_SCALES]
 for mode in IN_MODES + WITH_NORMS:
-    measured = FIG6_MODES if mode in IN_MODES else FIG6_NORMS
-    defended(SHORT[mode["net"]], measured, both, **mode)
+    experiment = FIG6_MODES if mode in IN_MODES else FIG6_NORMS
+    defended(SHORT[mode["net"]], experiment, both, **mode)
 noise = paper | {"defence": "noise"}
 claim("fig6b-resnet", more_sensitive, FIG6, wide="level", filters=noise)
 

@@ -1,6 +1,7 @@
 """RLU: ten steps of VGG-16 at every learning rate, and the effect of fewer images; declared for a GPU.
 
-On a processor a trial takes minutes: two of ``reduced_rates_cifar10`` took 14 each. The choices are those of ``data/published/rlu/choices.toml``.
+On a processor a trial takes minutes: two of ``reduced_rates_cifar10`` took 14 each. The choices
+are those of ``data/published/rlu/choices.toml``.
 """
 
 from fedleak.federated import Scheme

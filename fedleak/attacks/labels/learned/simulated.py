@@ -16,6 +16,7 @@ from torch import Generator, Tensor, nn
 
 from fedleak.data import Images
 from fedleak.federated.defences import Defence
+from fedleak.models.passes import add_rows
 
 
 class LocalSteps(NamedTuple):
@@ -122,12 +123,6 @@ def train_heads(inputs: Tensor, labels: Tensor, weight: Tensor, local: LocalStep
         weights = weights - local.lr * gradient
         total += gradient
     return total / local.steps
-
-
-def add_rows(matrices: Tensor, rows: Tensor, values: Tensor) -> None:
-    """Add values ``[N, L, r]`` to these rows ``[N, L]`` of the matrices ``[N, n, r]``, in place."""
-    first = matrices.shape[1] * torch.arange(len(matrices), device=rows.device)[:, None]
-    matrices.view(-1, matrices.shape[2]).index_add_(0, (first + rows).flatten(), values.flatten(0, 1))
 
 
 def error_factor(probability: Tensor, shift: Tensor) -> Tensor:

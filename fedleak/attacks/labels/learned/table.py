@@ -9,6 +9,7 @@ from fedleak.attacks.labels.learned import simulated
 from fedleak.data import Images
 from fedleak.models import as_inputs, batch_dependent, embedding_gradients, head, head_pass
 from fedleak.models.inputs import forward
+from fedleak.models.passes import add_rows
 
 CHECKED, MAX_DIFFERENCE = 8, 0.05
 """Number of samples whose mean gradient is compared with the model's own; largest difference, relative to its norm."""
@@ -41,7 +42,7 @@ class HeadTable(NamedTuple):
     def gradients(self, axes: Tensor) -> Tensor:
         """Return the products of each sample's gradient with directions of the inputs ``[d, r]``, ``[N, n * r]``."""
         products = torch.einsum("si,sj->sij", self.errors, self.inputs @ axes)
-        simulated.add_rows(products, self.tokens, self.embedded_along(axes).to(products))
+        add_rows(products, self.tokens, self.embedded_along(axes).to(products))
         return products.flatten(1)
 
     def embedded_along(self, axes: Tensor) -> Tensor:
