@@ -26,10 +26,13 @@ from notebooks.gdbr.experiments_choices import (
 from notebooks.gdbr.experiments_modes import (
     CHOICES_MODES,
     CHOICES_NORMS,
+    CHOICES_RESNET,
     FIG6_MODES,
     FIG6_NORMS,
+    FIG6_RESNET,
     REDUCED_DROPOUT,
     REDUCED_MODES,
+    REDUCED_RESNET,
 )
 from notebooks.gdbr.experiments_scanned import (
     FIG2_CHOICES,
@@ -72,6 +75,7 @@ __all__ = [
     "CHOICES_MNIST",
     "CHOICES_MODES",
     "CHOICES_NORMS",
+    "CHOICES_RESNET",
     "FIG2_CHOICES",
     "FIG3_CHOICES",
     "FIG3_MNIST",
@@ -80,12 +84,14 @@ __all__ = [
     "FIG6_CHOICES",
     "FIG6_MODES",
     "FIG6_NORMS",
+    "FIG6_RESNET",
     "POSITIVE_LAYERS",
     "REDUCED",
     "REDUCED_DEFENDED",
     "REDUCED_DROPOUT",
     "REDUCED_LAYERS",
     "REDUCED_MODES",
+    "REDUCED_RESNET",
     "TRUE",
 ]
 

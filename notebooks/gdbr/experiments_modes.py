@@ -101,6 +101,7 @@ def first(alexnet, vgg):
     return settings + grid(**VGG, batch_norm=OWN, trials=vgg)
 
 
+RESNET = dict(net="resnet18-conv", batch_norm=OWN)
 OTHERS = grid(**VGG, batch_norm=[NONE, STORED], trials=5)
 QUICK = grid(net="alexnet", data="photos", batch_norm=NONE, trials=1)
 CHOICES_MODES = Experiment(
@@ -127,6 +128,14 @@ FIG6_MODES = Experiment(
 )
 CHOICES_NORMS = dataclasses.replace(CHOICES_MODES, name="choices_norms", paper=OTHERS)
 FIG6_NORMS = dataclasses.replace(FIG6_MODES, name="fig6_norms", paper=OTHERS)
+CHOICES_RESNET = dataclasses.replace(
+    CHOICES_MODES,
+    name="choices_resnet",
+    paper=grid(**RESNET, data="cifar100", trials=5),
+)
+FIG6_RESNET = dataclasses.replace(
+    FIG6_MODES, name="fig6_resnet", paper=grid(**RESNET, data="cifar100", trials=5)
+)
 REDUCED_MODES = Experiment(
     "reduced_modes",
     reduced_by_mode,
@@ -145,6 +154,11 @@ REDUCED_MODES = Experiment(
     ),
     values=kinds("insacc", "clsacc"),
     fixed=dict(init="positive", form="paper", batch_size=64, layer=1, auxiliary="aux"),
+)
+REDUCED_RESNET = dataclasses.replace(
+    REDUCED_MODES,
+    name="reduced_resnet",
+    paper=grid(**RESNET, data=["mnist/100", "cifar10-jpeg/100"], trials=6),
 )
 REDUCED_DROPOUT = Experiment(
     "reduced_dropout",
