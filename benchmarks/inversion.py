@@ -112,7 +112,7 @@ def equal_quality(model: nn.Module, iterations: int) -> None:
     target = metrics.psnr(reconstruction.clamp(0, 1), image).item()
     typer.echo(f"breaching's InvG, {iterations} iterations: {target:.1f} dB after {theirs:.0f} s")
     steady = {"signed": False, "decay": ()}
-    looks = range(25, iterations, 25)
+    looks = range(1, iterations)
     for name, descent, weights in (
         ("InvG, steady", dataclasses.replace(invg.INVG, **steady), lambda update, model: {}),
         ("AGIC, steady", dataclasses.replace(agic.AGIC, **steady), agic.layer_weights()),

@@ -32,7 +32,7 @@ PROBES, RUNS = 4096, 3
 batches per label, at most."""
 DUMMIES = 256
 """Noise images of ZLG."""
-TRAINING = 200
+TRAINING = 280
 """Iterations of an attacker that is trained once for a model and a batch size."""
 BATCHES, BATCHES_OF_MANY, FEW_CLASSES = 64, 32, 15
 """Simulated batches in each iteration, for a few classes and for more, whose batches have more rows to learn from."""

@@ -115,6 +115,14 @@ class Images:
     def split_in_two(self, seed: int, fraction: float = 0.5) -> tuple[Self, Self]:
         """Divide the images at random into two disjoint sets, stratified by class, as for victims and attacker.
 
+        Arguments and errors are those of `split_indices`.
+        """
+        first, second = self.split_indices(seed, fraction)
+        return self.take(first), self.take(second)
+
+    def split_indices(self, seed: int, fraction: float = 0.5) -> tuple[Tensor, Tensor]:
+        """Return the indices of two disjoint sets that are drawn at random, stratified by class; both ascend.
+
         `fraction` is the first set's share, of each class to within one image. Raises `ValueError` if it is outside
         (0, 1) or leaves a set empty.
         """
@@ -125,7 +133,7 @@ class Images:
             raise ValueError(f"cannot split {len(self)} images in two with fraction {fraction}")
         first = stratified_choice(self.y.cpu().numpy(), count, seed)
         second = np.setdiff1d(np.arange(len(self)), first)
-        return self.take(torch.from_numpy(first)), self.take(torch.from_numpy(second))
+        return torch.from_numpy(first), torch.from_numpy(second)
 
     def to(self, device: str | torch.device) -> Self:
         """Return the same images on a device."""

@@ -11,6 +11,7 @@ from notebooks.gdbr.experiments import (
     CHOICES,
     CHOICES_MODES,
     CHOICES_NORMS,
+    CHOICES_RESNET,
     DUMMIES,
     FIG2,
     FIG2_CHOICES,
@@ -26,6 +27,7 @@ from notebooks.gdbr.experiments import (
     FIG6_CHOICES,
     FIG6_MODES,
     FIG6_NORMS,
+    FIG6_RESNET,
     SIZES,
     TABLE1,
     TABLE2,
@@ -57,8 +59,11 @@ def in_modes(net, batch_norm, dropouts=(OFF, ONE_HALF)):
     ]
 
 
-IN_MODES = in_modes("alexnet", NONE) + in_modes("vgg11", OWN)
-WITH_NORMS = in_modes("vgg11", NONE) + in_modes("vgg11", STORED)
+IN_MODES = [  # the experiments of Tables I and II and of Fig. 6, and a network's cells
+    (CHOICES_MODES, FIG6_MODES, in_modes("alexnet", NONE) + in_modes("vgg11", OWN)),
+    (CHOICES_NORMS, FIG6_NORMS, in_modes("vgg11", NONE) + in_modes("vgg11", STORED)),
+    (CHOICES_RESNET, FIG6_RESNET, in_modes("resnet18-conv", OWN, (OFF,))),
+]
 
 # --- Fig. 2 ---
 for id, value in {
@@ -117,12 +122,13 @@ for choice, k in itertools.product(CHOSEN, (1000, 100)):
     data = PAIRS[choice["net"]][1]
     ahead = over_dummies(-1 if data == "mnist" else 1, k)
     claim(f"tab2-{data}-order", ahead, CHOICES, **options)
-for mode, k in itertools.product(IN_MODES + WITH_NORMS, (1000, 100)):
-    options = dict(wide="auxiliary", kind=LOST, filters=mode | {"scheme": "random"})
-    if (mode["batch_norm"], mode["dropout"]) != (NONE, OFF):  # `choices` has these
-        experiment = CHOICES_MODES if mode in IN_MODES else CHOICES_NORMS
-        ahead = over_dummies(1, k)
-        claim(f"tab2-{PAIRS[mode['net']][1]}-order", ahead, experiment, **options)
+for experiment, _, modes in IN_MODES:
+    for mode, k in itertools.product(modes, (1000, 100)):
+        if (mode["batch_norm"], mode["dropout"]) != (NONE, OFF):  # `choices` has these
+            options = dict(wide="auxiliary", kind=LOST)
+            options |= dict(filters=mode | {"scheme": "random"})
+            name = f"tab2-{PAIRS[mode['net']][1]}-order"
+            claim(name, over_dummies(1, k), experiment, **options)
 claim("tab2-embeddings", lambda t: t.iloc[(t - 1).abs().argmax()], DUMMIES)
 
 
@@ -246,9 +252,9 @@ for net, name in SHORT.items():
 for choice in CHOSEN:
     defended(SHORT[choice["net"]], FIG6_CHOICES, **choice)
 both = [{"noise_scale": scale} for scale in NOISE_SCALES]
-for mode in IN_MODES + WITH_NORMS:
-    experiment = FIG6_MODES if mode in IN_MODES else FIG6_NORMS
-    defended(SHORT[mode["net"]], experiment, both, **mode)
+for _, experiment, modes in IN_MODES:
+    for mode in modes:
+        defended(SHORT[mode["net"]], experiment, both, **mode)
 noise = paper | {"defence": "noise"}
 claim("fig6b-resnet", more_sensitive, FIG6, wide="level", filters=noise)
 

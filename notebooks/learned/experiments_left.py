@@ -32,9 +32,7 @@ from notebooks.learned.experiments_networks import (
 PART = {  # context of an attacker without this part
     "nothing": nullcontext,
     "signs": lambda: patch.object(Reader, "compute_features", linear),
-    "copies": lambda: patch.object(
-        learned, "add_shifted_copies", lambda images: images
-    ),
+    "copies": lambda: patch.object(learned, "shifted_copies", lambda images: None),
 }
 
 

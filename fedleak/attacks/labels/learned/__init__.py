@@ -25,9 +25,10 @@ from fedleak.attacks.labels.learned.simulated import (
     LocalSteps,
     MakeDefence,
     Prior,
-    add_shifted_copies,
     draw_labels,
+    shifted_copies,
 )
+from fedleak.attacks.labels.learned.table import is_faithful, make_table
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images
@@ -106,7 +107,8 @@ def train(
     prior
         Draws the labels of the simulated batches; the default is for an attacker without a prior.
     batches
-        Simulated batches per iteration; fewer if a batch has more than 256 samples, but at least 32.
+        Simulated batches per iteration; fewer if a batch has more than 256 samples, but at least 32. With fewer than
+        the default each serves two iterations.
     progress
         Whether to show a progress bar.
 
@@ -130,15 +132,20 @@ def train(
     drawn = prior(2, samples, n, torch.Generator().manual_seed(seed))
     if drawn.shape != (2, samples) or not 0 <= int(drawn.min()) <= int(drawn.max()) < n:
         raise ValueError(f"a prior draws labels [batches, {samples}] of {n} classes, got {list(drawn.shape)}: {drawn}")
-    can_split = bool((aux.class_counts >= MIN_IMAGES_TO_SPLIT).all())
-    trained_on, held_out = aux.split_in_two(seed, 0.8) if can_split else (aux, aux)
-    reader, image_sets = Reader(model, trained_on, bias, train_loss), (add_shifted_copies(trained_on), held_out)
-    pools = [reader.make_pool(model, part, defence, local)._replace(prior=prior) for part in image_sets]
+    whole = make_table(model, aux, bias)
+    trained_on = held_out = torch.arange(len(aux), device=whole.labels.device)
+    if bool((aux.class_counts >= MIN_IMAGES_TO_SPLIT).all()):
+        trained_on, held_out = (part.to(trained_on) for part in aux.split_indices(seed, 0.8))
+    tables = [whole.take(trained_on), whole.take(held_out)]
+    reader, copies = Reader(model, tables[0], bias, train_loss), shifted_copies(aux.take(trained_on))
+    if copies is not None:
+        tables[0] = tables[0].joined(make_table(model, copies, bias))
+    pools = [reader.make_pool(model, table, defence, local)._replace(prior=prior) for table in tables]
     learned = LearnedAttacker(reader, pools[0], samples, iterations, seed, level, seconds, local, batches, progress)
     learned.calibrate(pools[1], seed + 1, batches)
-    learned.defended = defence is not None
+    learned.is_faithful, learned.defended = is_faithful(whole, model, aux), defence is not None
     if defence is None and local.steps == 1:  # otherwise the noise is not that of the images alone
-        reader.reweight(model, aux)
+        reader.reweight(model, whole)
     return learned
 
 

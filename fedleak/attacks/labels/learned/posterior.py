@@ -1,7 +1,8 @@
 """The network of the learned attacker: it predicts class shares and their intervals from a head gradient's features."""
 
+import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import partial
 
 import torch
@@ -16,6 +17,9 @@ from fedleak.federated import Update
 
 BATCHES, LEARNING_RATE = 256, 1e-3
 """Simulated batches per training iteration (fewer if a batch has more samples than this); Adam's peak learning rate."""
+PASSES, MAX_DRAWN_AT_ONCE, MAX_INPUTS_AT_ONCE = 2, 4096, 2**25
+"""Number of iterations that a simulated batch serves if each has fewer than `BATCHES`; most batches, and most of the
+network's inputs, that are then kept."""
 TIMED_ITERATIONS = 5
 """Number of iterations from which the duration of the training is extrapolated."""
 WIDTH, HEADS, BLOCKS = 96, 4, 2
@@ -93,6 +97,8 @@ class LearnedAttacker:
         progress: bool = False,
     ):
         self.reader, self.batch_size, self.level, self.local = reader, batch_size, level, local
+        self.is_faithful = True
+        """Whether simulated gradients are those of the model."""
         self.defended = False
         """Whether the simulated clients had a defence, so that a changed update is expected."""
         generator = torch.Generator().manual_seed(seed)  # on the CPU: the same numbers on every device
@@ -132,9 +138,8 @@ class LearnedAttacker:
             if expected != actual:
                 raise ValueError(f"this attacker was trained for {expected} {quantity}, the update is of {actual}")
         observation = self.reader.read(update, model)
-        faithful = self.reader.is_faithful
-        violated = () if faithful else (OTHER_GRADIENT,)
-        if faithful and not self.defended and self.reader.is_altered(update, model):
+        violated = () if self.is_faithful else (OTHER_GRADIENT,)
+        if self.is_faithful and not self.defended and self.reader.is_altered(update, model):
             violated = (ALTERED_UPDATE,)
         shares, *ends = self._predict(observation)
         low, high = self._intervals(*ends)[:, 0]
@@ -188,6 +193,24 @@ class LearnedAttacker:
         low, high = (distances / self.batch_size**0.5).unbind(-2)
         return shares, shares.detach() - low, shares.detach() + high
 
+    def _simulate(
+        self, pool: Pool, size: int, iterations: int, passes: int, generator: torch.Generator
+    ) -> Iterator[tuple[Tensor, ...]]:
+        """Yield the network's inputs and the true shares of `size` batches.
+
+        Those of several iterations are drawn at once, and serve as often as there are passes.
+        """
+        while True:
+            pieces = []
+            for piece in torch.arange(iterations * size).split(BATCHES):
+                observation, counts = pool.draw(len(piece), self.batch_size, generator)
+                pieces.append((*self._network_inputs(observation), counts / self.batch_size))
+            drawn = [torch.cat(parts) for parts in zip(*pieces, strict=True)]
+            for _ in range(passes):
+                order = torch.randperm(len(drawn[0]), generator=generator) if iterations > 1 else torch.arange(size)
+                for chosen in order.to(drawn[0].device).split(size):
+                    yield tuple(part[chosen] for part in drawn)
+
     @torch.enable_grad()
     def _train(
         self, pool: Pool, steps: Collection[int], generator: torch.Generator, seconds: float, batches: int
@@ -197,21 +220,26 @@ class LearnedAttacker:
         rising = 0.1 if iterations != 10 else 0.2  # torch divides by the number of rising iterations minus one
         one_cycle = torch.optim.lr_scheduler.OneCycleLR
         schedule = one_cycle(optimiser, LEARNING_RATE, total_steps=iterations, pct_start=rising)
-        tail, started = (1 - self.level) / 2, time.perf_counter()
-        n_drawn = max(32, min(BATCHES, BATCHES**2 // self.batch_size))  # the closed forms are faster for many at once
-        portion = max(1, n_drawn * min(batches, BATCHES) // BATCHES)
+        tail, started, drawing = (1 - self.level) / 2, time.perf_counter(), 0.0
+        most = max(32, min(BATCHES, BATCHES**2 // self.batch_size))
+        size, each, passes = max(1, most * min(batches, BATCHES) // BATCHES), 1, 1
+        if size < most:
+            passes = PASSES
+            at_once = min(MAX_DRAWN_AT_ONCE, MAX_INPUTS_AT_ONCE // self.feature_mean.numel())
+            each = math.ceil(iterations / passes / math.ceil(iterations / passes * size / at_once))
+        simulated = self._simulate(pool, size, each, passes, generator)
         for iteration in steps:
             if iteration == TIMED_ITERATIONS:
-                expected_seconds = (time.perf_counter() - started) * iterations / TIMED_ITERATIONS
+                served = math.ceil(iteration / (each * passes)) * each * passes
+                learning = time.perf_counter() - started - drawing
+                expected_seconds = iterations * (learning / iteration + drawing / served)
                 if expected_seconds > seconds:
                     raise ValueError(
                         f"its training would take about {expected_seconds:.0f} s here, and {seconds:.3g} s are allowed"
                     )
-            first = iteration % (n_drawn // portion) * portion  # one simulation serves several iterations
-            if first == 0:
-                simulated, counts = pool.draw(n_drawn, self.batch_size, generator)
-                drawn = (*self._network_inputs(simulated), counts / self.batch_size)
-            rows, logs, truth = (part[first : first + portion] for part in drawn)
+            drawn_from = time.perf_counter()
+            rows, logs, truth = next(simulated)
+            drawing += time.perf_counter() - drawn_from
             shares, low, high = self._predict_from_inputs(rows, logs)
             below, above = truth - low, high - truth
             pinball = sum(torch.maximum(tail * distance, (tail - 1) * distance) for distance in (below, above))

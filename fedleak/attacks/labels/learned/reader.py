@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from fedleak.attacks.labels.confidence import mean_by_class
 from fedleak.attacks.labels.counts import project
-from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, require_classes
+from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
 from fedleak.attacks.labels.learned import simulated
 from fedleak.attacks.labels.learned.simulated import ONE_STEP, LocalSteps, MakeDefence, Observation, Pool
-from fedleak.attacks.labels.learned.table import HeadTable, is_faithful, make_table
+from fedleak.attacks.labels.learned.table import HeadTable, make_table
 from fedleak.attacks.labels.llg import extract, impact_and_offset
 from fedleak.attacks.labels.whole_head import RIDGE
 from fedleak.data import Images
@@ -64,7 +64,7 @@ class Reader:
     model
         The model before the round.
     aux
-        Labelled images of every class, from which directions and weights are computed.
+        Labelled images of every class, or their table, from which directions and weights are computed.
     bias
         Whether the client shares the gradient of the head's bias.
     train_loss
@@ -78,18 +78,15 @@ class Reader:
         that are NaN or infinite.
     """
 
-    def __init__(self, model: nn.Module, aux: Images, bias: bool = True, train_loss: float | None = None):
+    def __init__(self, model: nn.Module, aux: Images | HeadTable, bias: bool = True, train_loss: float | None = None):
         self.bias, self.n_classes = bias, head(model).layer.out_features
         if self.n_classes > MAX_CLASSES:
             raise ValueError(
                 f"clients are simulated for up to {MAX_CLASSES} classes, the model has {self.n_classes}: use rlu"
             )
-        require_classes(aux, self.n_classes)
         table = make_table(model, aux, bias)
         self.is_tied = bool(table.tokens.shape[1])
         """Whether an embedding shares the head's weight, and adds to its gradient."""
-        self.is_faithful = is_faithful(table, model, aux)
-        """Whether simulated gradients are those of the model."""
         self.mean_input_norm = table.inputs.norm(dim=1).mean().item()
         self.logit_shift = 0.0
         if train_loss is not None:
@@ -112,7 +109,7 @@ class Reader:
         probe_row_sums = mean_by_class(table.gradients(columns[0][:, None]), labels, self.n_classes)
         self.impact, self.offset = impact_and_offset(probe_row_sums[None], 1)
 
-    def reweight(self, model: nn.Module, images: Images) -> None:
+    def reweight(self, model: nn.Module, images: Images | HeadTable) -> None:
         """Compute the closed forms' weights again, from more images and for all equations; call it after training."""
         table = make_table(model, images, self.bias).with_logit_shift(self.logit_shift)
         self._prepare_least_squares(table, self.n_classes + 1)
@@ -168,13 +165,16 @@ class Reader:
         self.mean_errors = mean_by_class(table.errors, labels, n)
 
     def make_pool(
-        self, model: nn.Module, images: Images, defence: MakeDefence | None = None, local: LocalSteps = ONE_STEP
+        self,
+        model: nn.Module,
+        images: Images | HeadTable,
+        defence: MakeDefence | None = None,
+        local: LocalSteps = ONE_STEP,
     ) -> Pool:
-        """Make the table from which batches of these images are simulated, with a defence and local steps."""
-        require_classes(images, self.n_classes)
+        """Return the pool from which batches of these images are simulated, with a defence and local steps."""
         table = make_table(model, images, self.bias)
         inputs, errors, labels, tokens, embedded = table
-        order, counts = (t.to(labels.device) for t in (images.class_order, images.class_counts))
+        order, counts = labels.argsort(stable=True), labels.bincount(minlength=self.n_classes)
         probabilities = table.true_probabilities.float() if self.logit_shift else None
         shift = simulated.SHIFT_FACTOR * self.logit_shift
         if defence is None and local.steps == 1:

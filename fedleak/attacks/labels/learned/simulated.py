@@ -61,13 +61,13 @@ def draw_labels(batches: int, batch_size: int, n_classes: int, generator: Genera
     return torch.multinomial(shares, batch_size, replacement=True, generator=generator)
 
 
-def add_shifted_copies(images: Images) -> Images:
-    """Return images and shifted copies: a sixteenth of their width up, down, left or right, with repeated edges.
+def shifted_copies(images: Images) -> Images | None:
+    """Return copies of images, shifted a sixteenth of their width up, down, left or right, with repeated edges.
 
-    Texts, rows and images of fewer than 16 pixels are returned as they are.
+    Of texts, rows and images of fewer than 16 pixels there are none.
     """
     if images.x.dim() < 4 or not (by := images.x.shape[-1] // 16):
-        return images
+        return None
     height, width = images.x.shape[-2:]
     padded = nn.functional.pad(images.x, [by] * 4, mode="replicate")
     copies = images.x.repeat(COPIES_PER_IMAGE, 1, 1, 1).unflatten(0, (COPIES_PER_IMAGE, -1))
@@ -75,8 +75,7 @@ def add_shifted_copies(images: Images) -> Images:
     for copy, (direction, (top, left)) in product(range(COPIES_PER_IMAGE), corners):
         chosen = slice((direction - copy) % 4, None, 4)  # every fourth image; another direction in each copy
         copies[copy, chosen] = padded[chosen, :, top : top + height, left : left + width]
-    x = torch.cat([images.x, *copies])
-    return replace(images, x=x, y=images.y.repeat(1 + COPIES_PER_IMAGE))
+    return replace(images, x=copies.flatten(0, 1), y=images.y.repeat(COPIES_PER_IMAGE))
 
 
 def pick_images(labels: Tensor, order: Tensor, counts: Tensor, generator: Generator) -> Tensor:

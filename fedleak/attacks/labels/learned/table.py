@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fedleak.attacks.labels.inputs import require_classes
 from fedleak.attacks.labels.learned import simulated
 from fedleak.data import Images
 from fedleak.models import as_inputs, batch_dependent, embedding_gradients, head, head_pass
@@ -28,6 +29,14 @@ class HeadTable(NamedTuple):
     """Rows of the head's weight to which the sample's words add, as the words' embedding; ``[N, L]``, L may be 0."""
     embedded: Tensor
     """What they add, ``[N, L, d]``, in the model's dtype."""
+
+    def take(self, index: Tensor) -> "HeadTable":
+        """Return the table of the samples at `index`, ``[M]``."""
+        return HeadTable(*(part[index] for part in self))
+
+    def joined(self, other: "HeadTable") -> "HeadTable":
+        """Return the table of these samples and of those of another table."""
+        return HeadTable(*map(torch.cat, zip(self, other, strict=True)))
 
     @property
     def true_probabilities(self) -> Tensor:
@@ -59,7 +68,7 @@ def is_faithful(table: HeadTable, model: nn.Module, images: Images) -> bool:
     weight = head(model).layer.weight
     if batch_dependent(model) or not (weight.requires_grad and weight.is_leaf):
         return True
-    first = HeadTable(*(part[:CHECKED] for part in table))
+    first = table.take(torch.arange(min(CHECKED, len(images)), device=table.labels.device))
     with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
         logits = forward(model, as_inputs(images.x[:CHECKED], model))
         (actual,) = torch.autograd.grad(nn.functional.cross_entropy(logits, first.labels), weight)
@@ -68,11 +77,15 @@ def is_faithful(table: HeadTable, model: nn.Module, images: Images) -> bool:
     return bool(difference.norm() <= MAX_DIFFERENCE * actual.double().norm())
 
 
-def make_table(model: nn.Module, images: Images, bias: bool) -> HeadTable:
-    """Run images through a model and return the table; `bias` appends a 1 to the inputs.
+def make_table(model: nn.Module, images: Images | HeadTable, bias: bool) -> HeadTable:
+    """Run images through a model and return the table; `bias` appends a 1 to the inputs. A table is returned as it is.
 
-    Raises `ValueError` if the head's inputs or the probabilities are NaN or infinite.
+    Raises `ValueError` if the images lack a class of the model, or have others, or if the head's inputs or the
+    probabilities are NaN or infinite.
     """
+    if isinstance(images, HeadTable):
+        return images
+    require_classes(images, head(model).layer.out_features)
     x = as_inputs(images.x, model)
     passed = head_pass(model, x)
     if not (torch.isfinite(passed.inputs).all() and torch.isfinite(passed.probabilities).all()):
