@@ -55,7 +55,7 @@ def by_autograd(view, x):
         images.requires_grad_()
         loss = nn.functional.cross_entropy(view.model(images), view.labels[n])
         gradient = torch.autograd.grad(loss, list(view.model.parameters()), create_graph=True)
-        target = [t[n] for t in view.targets]
+        target = [view.updates[n].gradient(name) for name, _ in view.model.named_parameters()]
         dot, *squares = (
             sum((p * q).sum() for p, q in zip(*pair, strict=True))
             for pair in ((gradient, target), (gradient, gradient), (target, target))

@@ -10,6 +10,7 @@ With few positions and many weights (the last convolutions of a ResNet, fully co
 multiplications and no memory for G, its slope and their second derivatives, and all convolutions have constant weights.
 """
 
+import itertools
 from typing import Any
 
 import torch
@@ -62,6 +63,24 @@ def _sum_over_windows(gram: Tensor, shape: torch.Size, window: int) -> Tensor:
     return total.view_as(gram)
 
 
+def _sum_windows(windows: Tensor, shape: torch.Size, window: int) -> Tensor:
+    """Apply the transpose of `_windows`: add windows ``[B * H * W, window * C]`` up to pixels ``[B * H * W, C]``."""
+    if window == 1:
+        return windows
+    height, width = shape[2:]
+    taps = windows.view(-1, height, width, 3, 3, windows.shape[1] // window)
+    total = windows.new_zeros(len(taps), height + 2, width + 2, taps.shape[-1])
+    for row, column in itertools.product(range(3), range(3)):
+        total[:, row : row + height, column : column + width] += taps[:, :, :, row, column]
+    return total[:, 1:-1, 1:-1].flatten(0, 2)
+
+
+def _matrices(weights: Tensor) -> Tensor:
+    """Return weights ``[N, O, I]`` or ``[N, O, I, h, w]`` as ``[N, window * I, O]``."""
+    taps = weights.flatten(3) if weights.dim() > 3 else weights[..., None]
+    return taps.permute(0, 3, 2, 1).flatten(1, 2).contiguous()
+
+
 class Matrices:
     """A layer's weights ``[O, I]`` or ``[O, I, h, w]`` and the observed gradients ``[N, ...]``, as constant matrices.
 
@@ -75,17 +94,7 @@ class Matrices:
 
     def __init__(self, weight: Tensor, target: Tensor):
         self.window, self.runs = weight[0, 0].numel(), slice(None)
-        (self.weight, self.transpose), self.targets = self._both(weight[None]), self._both(target)
-
-    def _both(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``[N, window * I, O]``, and ``[N, window * O, I]`` for the gradient with respect to the input."""
-        taps = weights.flatten(3) if weights.dim() > 3 else weights[..., None]
-        forward, backward = taps.permute(0, 3, 2, 1), taps.flip(3).permute(0, 3, 1, 2)
-        return forward.flatten(1, 2).contiguous(), backward.flatten(1, 2).contiguous()
-
-    def targets_of_runs(self) -> list[Tensor]:
-        """Return the observed gradients of the reconstructions `runs`, as in `_both`."""
-        return [t[self.runs] for t in self.targets]
+        self.weight, self.targets = _matrices(weight[None])[0], _matrices(target)
 
 
 def apply_factored(x: Tensor, products: Tensor, matrices: Matrices) -> Tensor:
@@ -102,7 +111,7 @@ class _Product(Function):
         windows = _windows(x, matrices.window)
         ctx.save_for_backward(x, windows)
         ctx.matrices = matrices
-        return _images(windows @ matrices.weight[0], x.shape)
+        return _images(windows @ matrices.weight, x.shape)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
@@ -110,33 +119,34 @@ class _Product(Function):
         # The matched gradient needs a graph; the pass from the distance to the images does not.
         if torch.is_grad_enabled():
             return *_ProductBackward.apply(*grads, x, windows.detach(), ctx.matrices), None, None
-        rows = _windows(grads[0], ctx.matrices.window) @ ctx.matrices.transpose[0]
-        return _images(rows, x.shape), None, None, None
+        pixels = _sum_windows(_rows(grads[0]) @ ctx.matrices.weight.T, x.shape, ctx.matrices.window)
+        return _images(pixels, x.shape), None, None, None
 
 
 class _ProductBackward(Function):
     @staticmethod
     def forward(ctx: Any, grad: Tensor, x: Tensor, windows: Tensor, matrices: Matrices) -> tuple[Tensor, Tensor]:
-        target, target_transpose = matrices.targets_of_runs()
+        target = matrices.targets[matrices.runs]
         shape = (len(target), -1)
-        grad_windows = _windows(grad, matrices.window)
-        g, pixels = (_rows(t).unflatten(0, shape) for t in (grad, x))
+        rows = _rows(grad)
+        g, pixels = rows.unflatten(0, shape), _rows(x).unflatten(0, shape)
         on_target = torch.bmm(windows.unflatten(0, shape), target)
         of_windows = _sum_over_windows(torch.bmm(pixels, pixels.transpose(1, 2)), x.shape, matrices.window)
         of_grad = torch.bmm(g, g.transpose(1, 2))
-        ctx.save_for_backward(g, pixels, grad_windows, on_target, of_windows, of_grad)
-        ctx.shape, ctx.matrices, ctx.target = x.shape, matrices, target_transpose
+        ctx.save_for_backward(g, pixels, on_target, of_windows, of_grad)
+        ctx.shape, ctx.matrices, ctx.target = x.shape, matrices, target
         products = torch.stack([(g * on_target).sum((1, 2)), (of_grad * of_windows).sum((1, 2))], 1)
-        return _images(grad_windows @ matrices.transpose[0], x.shape), products
+        return _images(_sum_windows(rows @ matrices.weight.T, x.shape, matrices.window), x.shape), products
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         v, slopes = grads
-        g, pixels, grad_windows, on_target, of_windows, of_grad = ctx.saved_tensors
+        g, pixels, on_target, of_windows, of_grad = ctx.saved_tensors
         matrices, window = ctx.matrices, ctx.matrices.window
         first, second = (s[:, None, None] for s in (slopes[:, 0], 2 * slopes[:, 1]))
         on_grad = torch.bmm(of_windows, g).mul_(second).addcmul_(on_target, first).flatten(0, 1)
-        on_grad.addmm_(_windows(v, window), matrices.weight[0])
+        on_grad.addmm_(_windows(v, window), matrices.weight)
         on_x = torch.bmm(_sum_over_windows(of_grad, ctx.shape, window), pixels).mul_(second)
-        on_x.addcmul_(torch.bmm(grad_windows.unflatten(0, (len(ctx.target), -1)), ctx.target), first)
+        by_target = torch.bmm(g, ctx.target.transpose(1, 2)).flatten(0, 1)
+        on_x.addcmul_(_sum_windows(by_target, ctx.shape, window).view_as(on_x), first)
         return _images(on_grad, v.shape), _images(on_x.flatten(0, 1), ctx.shape), None, None, None

@@ -8,7 +8,7 @@ running statistics, have an explicit second derivative.
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -143,39 +143,40 @@ def is_stackable(model: nn.Module) -> bool:
     return True
 
 
-def factorise(stacked_model: nn.Module, run: Callable[[], Any], targets: Mapping[str, Tensor]) -> dict[str, Matrices]:
+def factorise(
+    stacked_model: nn.Module, shapes: Mapping[str, list[torch.Size]], targets: dict[str, Tensor]
+) -> dict[str, Matrices]:
     """Let layers return products of their gradient with the target and itself where that is cheaper.
 
     Parameters
     ----------
     stacked_model
         A model from `stack_layers` with constant weights.
-    run
-        Calls the model with the images of one reconstruction.
+    shapes
+        The shapes of each layer's inputs, for the images of one reconstruction.
     targets
-        The observed gradients ``[N, ...]`` by parameter name.
+        The observed gradients ``[N, ...]`` by parameter name; those of such layers become a `placeholder`.
 
     Returns
     -------
     dict of str to Matrices
-        The constants of these layers by the names of their weights; the layers now take ``[N, 2]`` zeros as weights.
+        The constants of these layers by the names of their weights. The layers now take ``[N, 2]`` zeros as weights,
+        and their own are freed.
     """
-    shapes: dict[nn.Module, list[torch.Size]] = {}
-    hooks = [
-        module.register_forward_hook(lambda m, inputs, _: shapes.setdefault(m, []).append(inputs[0].shape))
-        for module in stacked_model.modules()
-        if isinstance(module, _StackedConv | _StackedLinear)
-    ]
-    run()
-    for hook in hooks:
-        hook.remove()
     uses = Counter(id(p) for _, p in stacked_model.named_parameters(remove_duplicate=False))
     factorised = {}
     for name, module in stacked_model.named_modules():
         # The norm of a sum over several uses of one weight is no sum over uses.
-        if len(shapes.get(module, ())) == 1 and uses[id(module.weight)] == 1 and _is_factored(module, *shapes[module]):
-            module.matrices = factorised[f"{name}.weight"] = Matrices(module.weight.detach(), targets[f"{name}.weight"])
+        if len(shapes.get(name, ())) == 1 and uses[id(module.weight)] == 1 and _is_factored(module, *shapes[name]):
+            weight = f"{name}.weight"
+            module.matrices = factorised[weight] = Matrices(module.weight.detach(), targets[weight])
+            module.weight.data, targets[weight] = placeholder(module.weight.data), placeholder(targets[weight])
     return factorised
+
+
+def placeholder(tensor: Tensor) -> Tensor:
+    """Return zeros of the same shape that take no memory."""
+    return tensor.new_zeros(()).expand(tensor.shape)
 
 
 def _is_factored(module: Any, shape: torch.Size) -> bool:

@@ -1,7 +1,6 @@
 """The gradients that an inversion matches, observed and of dummy images, and the distance between them."""
 
 import copy
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,9 +11,10 @@ from torch.func import functional_call
 
 from fedleak.attacks.images.convolution import prefers_batched_kernels
 from fedleak.attacks.images.factored import Matrices
-from fedleak.attacks.images.layers import factorise, is_stackable, stack_layers
+from fedleak.attacks.images.layers import factorise, is_stackable, placeholder, stack_layers
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
+from fedleak.models.inputs import run, watched
 
 Distance = Literal["l2", "cosine"]
 LayerWeights = Callable[[Update, nn.Module], dict[str, float]]
@@ -133,15 +133,15 @@ class View:
         device = next(self.model.parameters()).device
         self.labels = None if self.labels is None else self.labels.to(device)
         self.places = torch.as_tensor(self.index, device=device)
-        self.parameters = {n: _channels_last(p.detach()) for n, p in self.model.named_parameters()}
-        named_weights = [self.layer_weights(u, self.model) if self.layer_weights else {} for u in self.updates]
-        self.alphas = self.targets[0].new_tensor([[g.get(n, 1.0) for n in self.parameters] for g in named_weights])
-        self.squares = _squares(self.targets, self.alphas)
         self.stacks = is_stackable(self.model)
         self.net = stack_layers(self.model, constant=not self.simulate) if self.stacks else copy.deepcopy(self.model)
         if self.targets[0].dtype == torch.float32:
             to: Any = self.net.to  # the types of torch 2.11 lack its memory format
             self.net = to(memory_format=torch.channels_last)
+        self.parameters = {n: p.detach() for n, p in self.net.named_parameters()}
+        named_weights = [self.layer_weights(u, self.model) if self.layer_weights else {} for u in self.updates]
+        self.alphas = self.targets[0].new_tensor([[g.get(n, 1.0) for n in self.parameters] for g in named_weights])
+        self.squares = _squares(self.targets, self.alphas)
         self.buffers = {name: b.clone() for name, b in self.net.named_buffers()}
         # One pass for all reconstructions needs stacked layers, and no simulated steps.
         self.together = self.stacks and (not self.simulate or self.steps == 1)
@@ -154,12 +154,15 @@ class View:
         """
         if not self.stacks or self.simulate or self.factorised:
             return
-        weights = {n: p.expand(1, *p.shape) for n, p in self.parameters.items()}
-        x = self.targets[0].new_zeros(self.samples, *shape)
-        with torch.no_grad():
-            targets = dict(zip(self.parameters, self.targets, strict=True))
-            run = functools.partial(functional_call, self.net, (weights, self.buffers), (x,))
-            self.factorised = factorise(self.net, run, targets)
+        shapes: dict[str, list[torch.Size]] = {}
+        layers = {n: m for n, m in self.model.named_modules() if isinstance(m, nn.Conv2d | nn.Linear)}
+        with watched(layers, lambda name, inputs, _: shapes.setdefault(name, []).append(inputs.shape)):
+            run(self.model, self.targets[0].new_zeros(self.samples, *shape))
+        targets = dict(zip(self.parameters, self.targets, strict=True))
+        self.targets.clear()
+        self.factorised = factorise(self.net, shapes, targets)
+        self.targets = list(targets.values())
+        self.parameters |= {n: placeholder(self.parameters[n]) for n in self.factorised}
 
     def gradients(self, images: Tensor, probabilities: Tensor, runs: slice) -> list[Tensor]:
         """Return the dummies' mean gradients over the local steps, ``[n, ...]`` per layer, differentiably.
