@@ -6,19 +6,23 @@ on a GPU seconds, each package in turn, several times; kept are the median, and 
 - B = 1 and B = 4, one reconstruction;
 - several independent images of B = 1 in one optimisation, which breaching does one after the other.
 
-With `--quality`, one photograph's patch: how long each needs for the PSNR that breaching's InvG ends with.
+With `--quality`, one photograph's patch: how long each needs for the PSNR that breaching's InvG ends with. With
+`--memory`, by how much a fresh process of each grows in five iterations.
 
 Both must descend the same objective: if the gradients of the first step differ in direction, the exit code is 1.
 `breaching` comes with the extra `bench`: `pip install -e ".[bench]"`. Without it, ours alone is measured, and the exit
 code is 0.
 
     python benchmarks/inversion.py [--iterations 10] [--rounds 5] [--together 4] [--threads 1] [--quality 1000]
-                                   [--device cuda]
+                                   [--device cuda] [--memory]
 """
 
 import dataclasses
 import functools
+import resource
 import statistics
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -134,6 +138,20 @@ def equal_quality(model: nn.Module, iterations: int) -> None:
         typer.echo(f"{name}: reaches it after {when}; ends with {curve[iterations]:.1f} dB")
 
 
+def growth(who: str, batch: int, many: int) -> int:
+    """Return by how many MiB this process grows in five iterations of ours or of the peer."""
+    model = build("resnet20-4", SHAPE, CLASSES, seed=0).eval()
+    x, y = torch.rand(many, batch, *SHAPE), torch.arange(many * batch).view(many, batch) % CLASSES
+    updates = [fedsgd(model, a, b) for a, b in zip(x, y, strict=True)]
+    other = peer(model, updates[0], y[0], 5)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if who == "ours":
+        invg.invert_many(updates, model, y, iterations=5)
+    elif other is not None:
+        other()
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024  # of KiB, on Linux
+
+
 def main(
     iterations: Annotated[int, typer.Option(min=1, help="Iterations of a measurement.")] = 10,
     rounds: Annotated[int, typer.Option(min=1, help="Measurements of each; the median counts.")] = 5,
@@ -141,9 +159,23 @@ def main(
     threads: Annotated[int, typer.Option(min=1, help="Threads of both.")] = 1,
     quality: Annotated[int, typer.Option(min=0, help="Iterations of the peer for equal quality; 0: leave it out.")] = 0,
     device: Annotated[str, typer.Option(help="Where both compute: cpu or cuda.")] = "cpu",
+    memory: Annotated[bool, typer.Option(help="Print by how much a process of each grows instead.")] = False,
+    grown: Annotated[str, typer.Option("--growth", hidden=True)] = "",
 ) -> None:
     """Measure ours and the peer in turn."""
     torch.set_num_threads(threads)
+    if grown:
+        who, batch, many = grown.split(",")
+        typer.echo(growth(who, int(batch), int(many)))
+        return
+    if memory:
+        for batch, many in ((1, 1), (4, 1), (1, together)):
+            sizes = {}
+            for who in ("ours", "breaching"):
+                words = [sys.executable, "-W", "ignore", __file__, "--growth", f"{who},{batch},{many}"]
+                sizes[who] = subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True).stdout.split()[-1]
+            typer.echo(f"B = {batch}, {many} at once: " + ", ".join(f"{who} {size} MiB" for who, size in sizes.items()))
+        return
     if device == "cuda":
         torch.backends.cudnn.allow_tf32 = False  # for both, as `first_gradients_agree` wants it
     typer.echo(processor() if device == "cpu" else torch.cuda.get_device_name())
