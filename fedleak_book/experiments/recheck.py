@@ -105,7 +105,7 @@ def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str],
 def compare(table: pd.DataFrame, rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[str]:
     """Give each row a verdict: the recorded trial is the same, or its cell's mean is within the interval, or not."""
     # as the recorded ones have been: written, and an empty text read as a NaN
-    rows = pd.read_csv(io.StringIO(rows.to_csv(index=False, float_format="%.7g")))
+    rows = pd.read_csv(io.StringIO(rows.to_csv(index=False, float_format="%.7g")), dtype=records.NAMES)
     keys = [k for k in [*declared["axes"], *declared["by"]] if k in table and k in rows]
     kinds = {v: Kind(**kind) for v, kind in declared["kinds"].items() if v in table and v in rows}
     kinds = {v: kind for v, kind in kinds.items() if v not in declared["times"]}

@@ -22,6 +22,9 @@ NOW, RECORDED = "this run", "recorded"
 EXACT = "is exact"
 """Column of `settled`: whether nothing in a cell is random. No measured column has a space in its name."""
 
+NAMES = {"widths": str}
+"""Columns of names, such as 120-84 and 512, that stay text although a record may have numbers alone."""
+
 
 def units(rows: pd.DataFrame, by: Sequence[str], values: Sequence[str]) -> pd.DataFrame:
     """Reduce rows to one an independent unit: the means over the rows of a trial, such as its ten clients."""
@@ -101,7 +104,8 @@ def _read(path: Path, *written: int) -> tuple[pd.DataFrame, dict[str, Any]]:
     body = path.read_bytes()
     if hashlib.sha256(body).hexdigest() != facts["sha256"]:
         raise ValueError(f"{path.name} is not the table that its provenance was written for: record it again")
-    return pd.read_csv(io.BytesIO(body), engine="python", keep_default_na=False, na_values=["NaN", ""]), facts
+    options: dict[str, Any] = {"engine": "python", "keep_default_na": False, "na_values": ["NaN", ""]}
+    return pd.read_csv(io.BytesIO(body), dtype=NAMES, **options), facts
 
 
 def changed(path: Path) -> int:

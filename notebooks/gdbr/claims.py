@@ -77,7 +77,7 @@ for id, value in {
         options = dict(statistic=lambda t: t.iloc[0], value=value)
         claim(f"fig2{id}", of=FIG2, filters={"init": init}, **options)
         for scale, widths in itertools.product(SCALES, WIDTHS["resnet18-conv"]):
-            chosen = dict(init=init, scale=scale, widths=int(widths))
+            chosen = dict(init=init, scale=scale, widths=widths)
             claim(f"fig2{id}", of=FIG2_CHOICES, filters=chosen, **options)
 
 
