@@ -14,6 +14,7 @@ from fedleak.attacks.labels.counts import solve
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
 from fedleak.attacks.labels.learned.reader import Reader, minimise_on_simplex
 from fedleak.attacks.labels.learned.simulated import (
+    Pool,
     SHIFT_FACTOR,
     LocalSteps,
     Observation,
@@ -22,6 +23,7 @@ from fedleak.attacks.labels.learned.simulated import (
     shifted_copies,
     train_heads,
 )
+from fedleak.attacks.labels.learned.table import is_faithful, make_table
 from fedleak.attacks.labels.whole_head import WeightedLeastSquares, compute_sample_gradients
 from fedleak.attacks.registry import WITH_AUXILIARY, get
 from fedleak.data import Images, compose
@@ -117,6 +119,35 @@ def test_another_use_of_the_last_layers_weight_is_told(tied):
     attacker = learned.train(other, texts, B, iterations=1)
     (reason,) = attacker.read(fedsgd(other, texts.x[:B], texts.y[:B]), other).violated_assumptions
     assert "something else in the model uses the weight" in reason
+
+
+@pytest.mark.parametrize("kind", ["dropout", "certain"])
+def test_no_other_use_is_suspected_where_passes_differ_or_the_model_is_certain(kind):
+    torch.manual_seed(0)
+    layers = nn.Flatten(), nn.Linear(16, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, CLASSES)
+    model, aux = nn.Sequential(*layers).train(kind == "dropout"), pool(noise=0.0)
+    if kind == "certain":
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
+        for _ in range(200):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(aux.x), aux.y).backward()
+            optimiser.step()
+        with torch.no_grad():
+            for p in model[-1].parameters():
+                p.mul_(8)
+        assert head_pass(model, aux.x).probabilities.gather(1, aux.y[:, None]).min() > 1 - 1e-5
+    state = torch.get_rng_state()
+    table = make_table(model, aux, True)
+    assert is_faithful(table, model, aux)
+    if kind == "certain":
+        assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_head_without_a_bias_has_none_to_share():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, CLASSES, bias=False))
+    with pytest.raises(ValueError, match="no bias.*bias=False"):
+        learned.train(model, pool(), B)
+    assert learned.train(model, pool(), B, iterations=1, bias=False).batch_size == B
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -517,9 +548,14 @@ def test_what_cannot_be_learned_is_refused(attacker):
 
 
 @pytest.mark.parametrize("batches", [16, 100])
-def test_portions_of_the_simulated_clients_train_as_well(batches):
-    """Clients are drawn many at a time and trained on in portions: every iteration has its own."""
+def test_portions_of_the_simulated_clients_train_as_well(batches, monkeypatch):
+    """Clients are drawn many at a time and serve two iterations in portions, after five that have their own."""
+    draw, sizes = Pool.draw, []
+    monkeypatch.setattr(Pool, "draw", lambda self, n, *rest: (sizes.append(n), draw(self, n, *rest))[1])
     attacker = learned.train(MODEL, pool(), B, iterations=30, batches=batches)
+    scaling, *simulated, _calibration = sizes
+    assert scaling == 8 * batches and max(simulated) <= 256
+    assert sum(simulated) == (5 + 15) * batches
     other = attacker.reader.make_pool(MODEL, pool(seed=5))
     inputs, truth = other.draw(500, B, torch.Generator().manual_seed(7))
     even = torch.full_like(truth, B // CLASSES)

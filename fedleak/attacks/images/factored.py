@@ -19,7 +19,7 @@ from torch.autograd import Function
 
 
 def is_cheaper(inputs: int, outputs: int, positions: int, window: int) -> bool:
-    """Say whether Gram matrices cost less than half of the gradient.
+    """Say whether Gram matrices and their products with both factors cost less than half of the gradient.
 
     `inputs` and `outputs` are the channels, `positions` those of all images of a reconstruction, and `window` is the
     number of weights per pair of channels.
@@ -118,9 +118,9 @@ class _Product(Function):
         x, windows = ctx.saved_tensors
         # The matched gradient needs a graph; the pass from the distance to the images does not.
         if torch.is_grad_enabled():
-            return *_ProductBackward.apply(*grads, x, windows.detach(), ctx.matrices), None, None
+            return *_ProductBackward.apply(*grads, x, windows.detach(), ctx.matrices), None
         pixels = _sum_windows(_rows(grads[0]) @ ctx.matrices.weight.T, x.shape, ctx.matrices.window)
-        return _images(pixels, x.shape), None, None, None
+        return _images(pixels, x.shape), None, None
 
 
 class _ProductBackward(Function):
@@ -149,4 +149,4 @@ class _ProductBackward(Function):
         on_x = torch.bmm(_sum_over_windows(of_grad, ctx.shape, window), pixels).mul_(second)
         by_target = torch.bmm(g, ctx.target.transpose(1, 2)).flatten(0, 1)
         on_x.addcmul_(_sum_windows(by_target, ctx.shape, window).view_as(on_x), first)
-        return _images(on_grad, v.shape), _images(on_x.flatten(0, 1), ctx.shape), None, None, None
+        return _images(on_grad, v.shape), _images(on_x.flatten(0, 1), ctx.shape), None, None

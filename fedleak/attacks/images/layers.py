@@ -175,17 +175,18 @@ def factorise(
 
 
 def placeholder(tensor: Tensor) -> Tensor:
-    """Return zeros of the same shape that take no memory."""
-    return tensor.new_zeros(()).expand(tensor.shape)
+    """Return NaN in the same shape, which take no memory."""
+    return tensor.new_full((), torch.nan).expand(tensor.shape)
 
 
 def _is_factored(module: Any, shape: torch.Size) -> bool:
     outputs, inputs = module.weight.shape[:2]
     if isinstance(module, _StackedLinear):
         return len(shape) == 2 and is_cheaper(inputs, outputs, shape[0], 1)
-    window = module.weight[0, 0].numel()
-    keeps_size = module.geometry == (SAME_3X3 if module.kernel_size == (3, 3) else ([1, 1], [0, 0], [1, 1], 1))
-    return window in (1, 9) and keeps_size and is_cheaper(inputs, outputs, shape[0] * shape[2] * shape[3], window)
+    supported: dict[tuple[int, ...], Geometry] = {(1, 1): ([1, 1], [0, 0], [1, 1], 1), (3, 3): SAME_3X3}
+    positions, window = shape[0] * shape[2] * shape[3], module.weight[0, 0].numel()
+    keeps_size = module.geometry == supported.get(module.kernel_size)
+    return keeps_size and is_cheaper(inputs, outputs, positions, window)
 
 
 def stack_layers(model: nn.Module, *, constant: bool = True) -> nn.Module:

@@ -64,6 +64,7 @@ def distance(
     pairs = [_products(f, t) for f, t in zip(gradients, target, strict=True)]
     dot, size = ((weights * torch.stack(parts, dim=1)).sum(1) for parts in zip(*pairs, strict=True))
     norm = _squares(target, weights) if square is None else square
+    size = size.clamp(min=0)  # from Gram matrices it can be rounded below 0
     length = (size * norm).sqrt()
     nonzero = torch.where(length > 0, length, torch.ones_like(length))  # a zero gradient has the cosine 0
     # The slope of the cosine is a multiple of each gradient (Eq. 3): no graph over all parameters is needed.
@@ -150,7 +151,8 @@ class View:
     def factorise(self, shape: tuple[int, ...]) -> None:
         """Let layers with many weights return products instead of gradients, for images ``[C, H, W]`` of this shape.
 
-        This suffices for a cosine. A squared difference near 0 needs the gradients themselves.
+        This suffices for a cosine. In a squared difference near 0, ``|G|^2 - 2 <G, T> + |T|^2`` cancels. Afterwards
+        `targets` have no values of these layers, and the view serves cosines only.
         """
         if not self.stacks or self.simulate or self.factorised:
             return
@@ -159,7 +161,7 @@ class View:
         with watched(layers, lambda name, inputs, _: shapes.setdefault(name, []).append(inputs.shape)):
             run(self.model, self.targets[0].new_zeros(self.samples, *shape))
         targets = dict(zip(self.parameters, self.targets, strict=True))
-        self.targets.clear()
+        self.targets.clear()  # so that each is freed as it is replaced
         self.factorised = factorise(self.net, shapes, targets)
         self.targets = list(targets.values())
         self.parameters |= {n: placeholder(self.parameters[n]) for n in self.factorised}

@@ -73,13 +73,15 @@ def train(
     """Train an attacker for a model and a batch size, on clients simulated from images and their shifted copies.
 
     A fifth of the auxiliary images calibrates the intervals and is not trained on. With fewer than ten images of a
-    class all are used for both, and the intervals are then too narrow. After the training the closed forms are computed
-    anew from all images (not with a defence or local steps).
+    class all are used for both, and the intervals are then too narrow. After the training and the calibration the
+    closed forms are computed anew from all images (not with a defence or local steps), so that the intervals' coverage,
+    an average over classes and batches, is measured and not guaranteed.
 
     Parameters
     ----------
     model
-        The model before the round; it runs once on each set of images.
+        The model before the round; it runs once on the images and once on their copies. With batch norm in training mode
+        its statistics are those of all of them.
     aux
         Labelled images of every class.
     batch_size
@@ -107,8 +109,8 @@ def train(
     prior
         Draws the labels of the simulated batches; the default is for an attacker without a prior.
     batches
-        Simulated batches per iteration; fewer if a batch has more than 256 samples, but at least 32. With fewer than
-        the default each serves two iterations.
+        Simulated batches per iteration, at most 256. If a batch has more than 256 samples they are fewer in proportion,
+        down to an eighth. If fewer than the default are asked for, each serves two iterations.
     progress
         Whether to show a progress bar.
 
@@ -127,6 +129,8 @@ def train(
         raise ValueError(f"batches is at least 1, got {batches}")
     if train_loss is not None and not (train_loss > 0 and local.steps == 1):
         raise ValueError(f"a training loss is above 0 and of use for one local step, got {train_loss}, {local.steps}")
+    if bias and head(model).layer.bias is None:
+        raise ValueError("the head has no bias whose gradient could be shared: pass bias=False")
     n = head(model).layer.out_features
     require_classes(aux, n)
     drawn = prior(2, samples, n, torch.Generator().manual_seed(seed))

@@ -1,5 +1,6 @@
 """The network of the learned attacker: it predicts class shares and their intervals from a head gradient's features."""
 
+import itertools
 import math
 import time
 from collections.abc import Collection, Iterator
@@ -18,8 +19,8 @@ from fedleak.federated import Update
 BATCHES, LEARNING_RATE = 256, 1e-3
 """Simulated batches per training iteration (fewer if a batch has more samples than this); Adam's peak learning rate."""
 PASSES, MAX_DRAWN_AT_ONCE, MAX_INPUTS_AT_ONCE = 2, 4096, 2**25
-"""Number of iterations that a simulated batch serves if each has fewer than `BATCHES`; most batches, and most of the
-network's inputs, that are then kept."""
+"""Number of iterations that a simulated batch serves if the caller asks for fewer than `BATCHES` in each; most batches,
+and most of the network's inputs, that are then kept."""
 TIMED_ITERATIONS = 5
 """Number of iterations from which the duration of the training is extrapolated."""
 WIDTH, HEADS, BLOCKS = 96, 4, 2
@@ -98,7 +99,7 @@ class LearnedAttacker:
     ):
         self.reader, self.batch_size, self.level, self.local = reader, batch_size, level, local
         self.is_faithful = True
-        """Whether simulated gradients are those of the model."""
+        """Whether no comparison found that simulated gradients differ from the model's own."""
         self.defended = False
         """Whether the simulated clients had a defence, so that a changed update is expected."""
         generator = torch.Generator().manual_seed(seed)  # on the CPU: the same numbers on every device
@@ -194,22 +195,27 @@ class LearnedAttacker:
         return shares, shares.detach() - low, shares.detach() + high
 
     def _simulate(
-        self, pool: Pool, size: int, iterations: int, passes: int, generator: torch.Generator
+        self, pool: Pool, size: int, per_draw: int, passes: int, at_once: int, generator: torch.Generator
     ) -> Iterator[tuple[Tensor, ...]]:
         """Yield the network's inputs and the true shares of `size` batches.
 
-        Those of several iterations are drawn at once, and serve as often as there are passes.
+        Those of `per_draw` iterations are drawn together, `at_once` batches at a time, and serve `passes` times. With
+        several passes the first `TIMED_ITERATIONS` have batches of their own.
         """
-        while True:
+        for draw in itertools.count():
+            is_first = passes > 1 and draw == 0
             pieces = []
-            for piece in torch.arange(iterations * size).split(BATCHES):
+            for piece in torch.arange(size * (TIMED_ITERATIONS if is_first else per_draw)).split(at_once):
                 observation, counts = pool.draw(len(piece), self.batch_size, generator)
                 pieces.append((*self._network_inputs(observation), counts / self.batch_size))
             drawn = [torch.cat(parts) for parts in zip(*pieces, strict=True)]
-            for _ in range(passes):
-                order = torch.randperm(len(drawn[0]), generator=generator) if iterations > 1 else torch.arange(size)
+            del pieces
+            for _ in range(1 if is_first else passes):
+                n_drawn = len(drawn[0])
+                order = torch.randperm(n_drawn, generator=generator) if n_drawn > size else torch.arange(size)
                 for chosen in order.to(drawn[0].device).split(size):
                     yield tuple(part[chosen] for part in drawn)
+            del drawn
 
     @torch.enable_grad()
     def _train(
@@ -222,17 +228,16 @@ class LearnedAttacker:
         schedule = one_cycle(optimiser, LEARNING_RATE, total_steps=iterations, pct_start=rising)
         tail, started, drawing = (1 - self.level) / 2, time.perf_counter(), 0.0
         most = max(32, min(BATCHES, BATCHES**2 // self.batch_size))
-        size, each, passes = max(1, most * min(batches, BATCHES) // BATCHES), 1, 1
+        size, per_draw, passes = max(1, most * min(batches, BATCHES) // BATCHES), 1, 1
         if size < most:
             passes = PASSES
-            at_once = min(MAX_DRAWN_AT_ONCE, MAX_INPUTS_AT_ONCE // self.feature_mean.numel())
-            each = math.ceil(iterations / passes / math.ceil(iterations / passes * size / at_once))
-        simulated = self._simulate(pool, size, each, passes, generator)
+            kept = min(MAX_DRAWN_AT_ONCE, MAX_INPUTS_AT_ONCE // self.feature_mean.numel())
+            per_draw = math.ceil(iterations / passes / math.ceil(iterations / passes * size / kept))
+        simulated = self._simulate(pool, size, per_draw, passes, most, generator)
         for iteration in steps:
             if iteration == TIMED_ITERATIONS:
-                served = math.ceil(iteration / (each * passes)) * each * passes
                 learning = time.perf_counter() - started - drawing
-                expected_seconds = iterations * (learning / iteration + drawing / served)
+                expected_seconds = (learning + drawing / passes) * iterations / TIMED_ITERATIONS
                 if expected_seconds > seconds:
                     raise ValueError(
                         f"its training would take about {expected_seconds:.0f} s here, and {seconds:.3g} s are allowed"

@@ -155,7 +155,7 @@ class Pool(NamedTuple):
     """Products of the head's inputs with the features' directions, ``[N, r]``; with a defence or local steps the
     inputs themselves."""
     projections: Tensor
-    """Each image's `Observation.pulls`, ``[N, k]``; empty with a defence or local steps."""
+    """Each image's `Observation.projections`, ``[N, k]``; empty with a defence or local steps."""
     order: Tensor
     """Indices of the images, sorted by class, ``[N]``."""
     counts: Tensor
@@ -184,7 +184,8 @@ class Pool(NamedTuple):
         if self.label_probabilities is not None:
             raised = self.shift * torch.rand(batches, 1, generator=generator).to(index.device)
             weights = error_factor(self.label_probabilities[index], raised)
-        return self.observe(index, seed, weights), nn.functional.one_hot(labels, n).sum(1)
+        counts = labels.new_zeros(batches, n).scatter_add_(1, labels, torch.ones_like(labels))
+        return self.observe(index, seed, weights), counts
 
     def observe(self, index: Tensor, seed: int = 0, weights: Tensor | None = None) -> Observation:
         """Return the server's observation of batches of the images with these indices, ``[batches, B]``.
