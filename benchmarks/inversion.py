@@ -9,8 +9,8 @@ on a GPU seconds, each package in turn, several times; kept are the median, and 
 With `--quality`, one photograph's patch: how long each needs for the PSNR that breaching's InvG ends with. With
 `--memory`, by how much a fresh process of each grows in five iterations.
 
-Our first gradient must have the direction of automatic differentiation's on the same objective, else the exit code is 1.
-breaching has the same cosine and weights of total variation; its total variation also counts steps to a border of zeros.
+Our first gradient must have the direction of automatic differentiation's on the same objective, else the exit code
+is 1. breaching has the same cosine; its total variation also counts differences to a border of zeros.
 `breaching` comes with the extra `bench`: `pip install -e ".[bench]"`. Without it, ours alone is measured, and the exit
 code is 0.
 

@@ -14,10 +14,10 @@ from fedleak.attacks.labels.counts import solve
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
 from fedleak.attacks.labels.learned.reader import Reader, minimise_on_simplex
 from fedleak.attacks.labels.learned.simulated import (
-    Pool,
     SHIFT_FACTOR,
     LocalSteps,
     Observation,
+    Pool,
     draw_labels,
     error_factor,
     shifted_copies,
@@ -145,7 +145,7 @@ def test_no_other_use_is_suspected_where_passes_differ_or_the_model_is_certain(k
 
 def test_a_head_without_a_bias_has_none_to_share():
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, CLASSES, bias=False))
-    with pytest.raises(ValueError, match="no bias.*bias=False"):
+    with pytest.raises(ValueError, match=r"no bias.*bias=False"):
         learned.train(model, pool(), B)
     assert learned.train(model, pool(), B, iterations=1, bias=False).batch_size == B
 
@@ -554,7 +554,8 @@ def test_portions_of_the_simulated_clients_train_as_well(batches, monkeypatch):
     monkeypatch.setattr(Pool, "draw", lambda self, n, *rest: (sizes.append(n), draw(self, n, *rest))[1])
     attacker = learned.train(MODEL, pool(), B, iterations=30, batches=batches)
     scaling, *simulated, _calibration = sizes
-    assert scaling == 8 * batches and max(simulated) <= 256
+    assert scaling == 8 * batches
+    assert max(simulated) <= 256
     assert sum(simulated) == (5 + 15) * batches
     other = attacker.reader.make_pool(MODEL, pool(seed=5))
     inputs, truth = other.draw(500, B, torch.Generator().manual_seed(7))

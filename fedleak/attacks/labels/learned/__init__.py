@@ -80,8 +80,8 @@ def train(
     Parameters
     ----------
     model
-        The model before the round; it runs once on the images and once on their copies. With batch norm in training mode
-        its statistics are those of all of them.
+        The model before the round; it runs once on the images and once on their copies. With batch norm in training
+        mode its statistics are those of all of them.
     aux
         Labelled images of every class.
     batch_size
