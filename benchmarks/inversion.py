@@ -140,11 +140,17 @@ def equal_quality(model: nn.Module, iterations: int) -> None:
         typer.echo(f"{name}: reaches it after {when}; ends with {curve[iterations]:.1f} dB")
 
 
+def draw_updates(model: nn.Module, batch: int, many: int, device: str) -> tuple[list[Update], Tensor]:
+    """Return the updates of this many batches of noise images, and their labels ``[many, batch]``."""
+    x = torch.rand(many, batch, *SHAPE, generator=torch.Generator().manual_seed(0)).to(device)
+    y = (torch.arange(many * batch).view(many, batch) % CLASSES).to(device)
+    return [fedsgd(model, a, b) for a, b in zip(x, y, strict=True)], y
+
+
 def growth(who: str, batch: int, many: int) -> int:
     """Return by how many MiB this process grows in five iterations of ours or of the peer."""
     model = build("resnet20-4", SHAPE, CLASSES, seed=0).eval()
-    x, y = torch.rand(many, batch, *SHAPE), torch.arange(many * batch).view(many, batch) % CLASSES
-    updates = [fedsgd(model, a, b) for a, b in zip(x, y, strict=True)]
+    updates, y = draw_updates(model, batch, many, "cpu")
     others = [peer(model, update, labels, 5) for update, labels in zip(updates, y, strict=True)]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if who == "ours":
@@ -186,9 +192,7 @@ def main(
     typer.echo(processor() if device == "cpu" else torch.cuda.get_device_name())
     model = build("resnet20-4", SHAPE, CLASSES, seed=0).eval().to(device)
     for batch, many in ((1, 1), (4, 1), (1, together)):
-        x = torch.rand(many, batch, *SHAPE, generator=torch.Generator().manual_seed(0))
-        x, y = x.to(device), (torch.arange(many * batch).view(many, batch) % CLASSES).to(device)
-        updates = [fedsgd(model, a, b) for a, b in zip(x, y, strict=True)]
+        updates, y = draw_updates(model, batch, many, device)
         if not first_gradients_agree(model, updates[0], y[0]):
             typer.echo("the first step's gradients differ", err=True)
             raise typer.Exit(1)

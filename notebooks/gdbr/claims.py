@@ -251,10 +251,10 @@ for net, name in SHORT.items():
     defended(name, FIG6, net=net, **paper)
 for choice in CHOSEN:
     defended(SHORT[choice["net"]], FIG6_CHOICES, **choice)
-both = [{"noise_scale": scale} for scale in NOISE_SCALES]
+noise_scales = [{"noise_scale": scale} for scale in NOISE_SCALES]
 for _, experiment, modes in IN_MODES:
     for mode in modes:
-        defended(SHORT[mode["net"]], experiment, both, **mode)
+        defended(SHORT[mode["net"]], experiment, noise_scales, **mode)
 noise = paper | {"defence": "noise"}
 claim("fig6b-resnet", more_sensitive, FIG6, wide="level", filters=noise)
 

@@ -103,7 +103,7 @@ def test_simulated_gradients_have_what_a_tied_embedding_adds(tied, defence):
     for k, batch in enumerate(index):
         update = fedsgd(model, texts.x[batch], texts.y[batch])
         real = reader.read(update, model)
-        torch.testing.assert_close(simulated.linear_features[k], real.linear_features[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(simulated.linear_features[k], real.linear_features[0], atol=1e-6, rtol=1e-5)
         torch.testing.assert_close(simulated.projections[k], real.projections[0], atol=1e-5, rtol=1e-4)
         assert not reader.is_altered(update, model)
         noisy = protect(update, PureNoise(1e-3, 0))
@@ -121,26 +121,14 @@ def test_another_use_of_the_last_layers_weight_is_told(tied):
     assert "something else in the model uses the weight" in reason
 
 
-@pytest.mark.parametrize("kind", ["dropout", "certain"])
-def test_no_other_use_is_suspected_where_passes_differ_or_the_model_is_certain(kind):
+def test_no_other_use_is_suspected_where_dropout_makes_passes_differ():
     torch.manual_seed(0)
     layers = nn.Flatten(), nn.Linear(16, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, CLASSES)
-    model, aux = nn.Sequential(*layers).train(kind == "dropout"), pool(noise=0.0)
-    if kind == "certain":
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
-        for _ in range(200):
-            optimiser.zero_grad()
-            nn.functional.cross_entropy(model(aux.x), aux.y).backward()
-            optimiser.step()
-        with torch.no_grad():
-            for p in model[-1].parameters():
-                p.mul_(8)
-        assert head_pass(model, aux.x).probabilities.gather(1, aux.y[:, None]).min() > 1 - 1e-5
-    state = torch.get_rng_state()
+    model, aux = nn.Sequential(*layers).train(), pool()
     table = make_table(model, aux, True)
+    state = torch.get_rng_state()
     assert is_faithful(table, model, aux)
-    if kind == "certain":
-        assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_head_without_a_bias_has_none_to_share():

@@ -231,8 +231,8 @@ class LearnedAttacker:
         size, per_draw, passes = max(1, most * min(batches, BATCHES) // BATCHES), 1, 1
         if size < most:
             passes = PASSES
-            kept = min(MAX_DRAWN_AT_ONCE, MAX_INPUTS_AT_ONCE // self.feature_mean.numel())
-            per_draw = math.ceil(iterations / passes / math.ceil(iterations / passes * size / kept))
+            limit = min(MAX_DRAWN_AT_ONCE, MAX_INPUTS_AT_ONCE // self.feature_mean.numel())
+            per_draw = math.ceil(iterations / passes / math.ceil(iterations / passes * size / limit))
         simulated = self._simulate(pool, size, per_draw, passes, most, generator)
         for iteration in steps:
             if iteration == TIMED_ITERATIONS:
