@@ -90,7 +90,7 @@ def claim(setup: Setup, tensors: int) -> Privacy | None:
     stated, delta = setup.claimed or (None, DELTA)
     if setup.dp_sgd is not None:
         return setup.dp_sgd.privacy(stated, delta)
-    noise = [d.sigma / (2 * d.bound * tensors**0.5) for d in setup.defences if isinstance(d, ClippedNoise)]
+    noise = [d.sigma / (2 * d.largest_norm(tensors)) for d in setup.defences if isinstance(d, ClippedNoise)]
     if noise:
         history = ((max(noise), 1.0, 1),)
         return Privacy(neighbours="client", history=history, delta=delta, stated=stated)

@@ -118,13 +118,15 @@ class PureNoise:
 class ClippedNoise:
     """Clip each tensor to the L2 norm `bound`, then add noise (LLG, Sec. 6.5.1, after Geyer et al. 2017).
 
-    The clipping is ``p / max(1, ||p|| / bound)`` per tensor, as in the released code. The sensitivity of a complete
-    update of T tensors is thus ``bound * sqrt(T)``. Raises `ValueError` if `bound` or `sigma` is not a positive number.
+    The clipping is ``p / max(1, ||p|| / bound)``, per tensor as in the released code, or of the `whole` update as in
+    DP-SGD (Abadi et al. 2016). Raises `ValueError` if `bound` or `sigma` is not a positive number.
     """
 
     bound: float
     sigma: float
     seed: int = field(repr=False)
+    whole: bool = False
+    """Whether the norm over all tensors is clipped, instead of each tensor's own."""
 
     def __post_init__(self) -> None:
         _positive(bound=self.bound)
@@ -132,12 +134,19 @@ class ClippedNoise:
 
     def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:
         """Return the clipped, noisy updates."""
-        return self.noise({name: self.clip(t) for name, t in updates.items()}, clients)
+        return self.noise(self.clip(updates), clients)
 
-    def clip(self, tensor: Tensor) -> Tensor:
-        """Clip each client's tensor of ``[K, ...]``."""
-        flat = tensor.flatten(1)
-        return (flat / (flat.norm(dim=1, keepdim=True) / self.bound).clamp(min=1)).view_as(tensor)
+    def clip(self, updates: Mapping[str, Tensor]) -> Stacked:
+        """Clip the updates of K clients, ``{name: [K, ...]}``."""
+        norms = {name: t.flatten(1).norm(dim=1) for name, t in updates.items()}
+        if self.whole:
+            norms = dict.fromkeys(norms, torch.stack([*norms.values()]).norm(dim=0))
+        excess = {name: (norm / self.bound).clamp(min=1) for name, norm in norms.items()}
+        return {name: t / excess[name].view(-1, *[1] * (t.dim() - 1)) for name, t in updates.items()}
+
+    def largest_norm(self, tensors: int) -> float:
+        """Return the largest norm of a clipped update of this many tensors."""
+        return self.bound * (1.0 if self.whole else math.sqrt(tensors))
 
 
 @dataclass

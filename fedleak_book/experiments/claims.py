@@ -73,6 +73,8 @@ class Claim:
                 used = needed(self.statistic, cells)
         except (KeyError, IndexError, ValueError) as missing:  # a setting that these rows do not have
             return Measured(self.id, None, **about | {"note": f"not in these rows: {missing}"})
+        if math.isnan(result[0]) and result[-1]:
+            raise ValueError(f"the statistic of {self.id} is not a number on {result[-1]} recorded trials")
         if (item := paper.items[self.id]).table:
             table, settled = paper.tables[item.table], self._settled(used)
             about["differences"] = status.of_cells(table, self._settled(chosen), item.cell, settled)

@@ -321,23 +321,30 @@ for id, algorithm, kind, level, sizes in (
     claim(f"fig7{id}", best, filters=cell, **above)
 
 blocks = dict(of=FIG7_BLOCKS, note="trials are blocks of 20 networks")
-excess = lambda t: (t["dp"] - t["random guess"]).max()  # noqa: E731
-for id, algorithm, sizes in (
-    ("e-mitigates", "FedAvg", SIZES),
-    ("b-caption", "FedSGD", [16]),
-):
-    cell = dict(algorithm=algorithm, batch_size=sizes, defence=["dp", "random guess"])
-    claim(f"fig7{id}", excess, filters=cell, wide="defence", **blocks)
-noisy = dict(algorithm="FedSGD", defence="noise")
-spread = lambda t: np.ptp(t, axis=0).max()  # noqa: E731
-claim("fig7a-stable", spread, filters=noisy, wide="level", **blocks)
-at_16 = dict(of=[FIG7, FIG4], filters=under("FedSGD", "dp", 1.0, [16]))
-claim("fig7b-caption", lambda a, b: a.iloc[0] - b.iloc[0], **at_16)
+
+
+def above_guess(t):
+    """Return how far LLG+ under clipping is above the random guess, at most over the batch sizes."""
+    found = found_at(t) if "batch_size" in t.index.names else t.max()
+    return np.max(found["dp"] - found["random guess"])
 
 
 def found_at(t):
     """Pivot the ASR by batch size and level."""
     return t.groupby("batch_size").max()  # a level is of one defence: the rest is empty
+
+
+for id, algorithm, sizes in (
+    ("e-mitigates", "FedAvg", SIZES),
+    ("b-caption", "FedSGD", [16]),
+):
+    cell = dict(algorithm=algorithm, batch_size=sizes, defence=["dp", "random guess"])
+    claim(f"fig7{id}", above_guess, filters=cell, wide="defence", **blocks)
+noisy = dict(algorithm="FedSGD", defence="noise")
+spread = lambda t: np.ptp(t, axis=0).max()  # noqa: E731
+claim("fig7a-stable", spread, filters=noisy, wide="level", **blocks)
+at_16 = dict(of=[FIG7, FIG4], filters=under("FedSGD", "dp", 1.0, [16]))
+claim("fig7b-caption", lambda a, b: a.iloc[0] - b.iloc[0], **at_16)
 
 
 def lost(t):

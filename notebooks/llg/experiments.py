@@ -15,28 +15,38 @@ from fedleak_book.experiments.networks import split_classes, subset
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.data import title
 from fedleak.federated import fedavg
-from fedleak.federated.defences import protect
-from fedleak_book.experiments.training import Federation, accuracy
+from fedleak_book.experiments.training import accuracy
 from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
 from fedleak.models import head
-from notebooks.llg.experiments_blocks import FIG7_BLOCKS  # noqa: F401  declared here too
+from notebooks.llg.experiments_blocks import FIG7_BLOCKS, FIG7_WHOLE
+from notebooks.llg.experiments_defences import (
+    FIG7,
+    TABLE1,
+    TABLE1_LENGTHS,
+    TABLE1_READINGS,
+    TABLE1_WHY,
+)
 from notebooks.llg.experiments_shared import (
+    ASR,
+    BRIEF,
+    FULL,
     LR,
     SIZES,
+    SMALL,
     STEPS,
+    TRAINED,
     client,
     counted,
-    make_defence,
+    federated,
     probes,
     sets,
     success,
 )
 
+DECLARED_ELSEWHERE = [FIG7, FIG7_BLOCKS, FIG7_WHOLE, TABLE1, TABLE1_LENGTHS]
+DECLARED_ELSEWHERE += [TABLE1_READINGS, TABLE1_WHY]
+
 VARIANTS = ["LLG", "LLG*", "LLG+"]
-ASR = dict(asr=rate("batch_size", {"algorithm": STEPS}))
-ACCURACY = dict(accuracy=rate(10_000))
-
-
 PAPER = ["mnist", "svhn", "cifar100", "celeba-hair"]
 QUICK = ["mnist5k", "photos", "patterns-100", "patterns-5"]  # what stands in for them
 PLACES = {title(name): [name, other] for name, other in zip(PAPER, QUICK)}
@@ -176,6 +186,16 @@ FIG4 = Experiment(
     fixed={"net": "cnn", "composition": "unbalanced", "lr": LR},
     version=2,
     **MEASURED,
+)
+
+FIG4_FACES = dataclasses.replace(  # more networks than five
+    FIG4,
+    name="fig4_faces",
+    quick=grid(data="patterns-5", algorithm="FedAvg"),
+    paper=grid(data="celeba-hair", algorithm="FedAvg"),
+    trials=(2, 20),
+    version=1,
+    tables="fig4",
 )
 
 FIG8 = Experiment(
@@ -410,19 +430,6 @@ FIG5 = Experiment(
 )
 
 
-SMALL = dict(data="mnist5k", users=75, participants=20, iterations=200)
-BRIEF = SMALL | dict(iterations=20)  # rounds of ten steps
-FULL = dict(data="mnist", users=750, participants=100, iterations=1000)
-TRAINED = dict(net="cnn", composition="unbalanced", batch_size=8, samples=80, lr=LR)
-
-
-def federated(ctx, seed, images, users):
-    """A fresh network and its users, each with 80 unbalanced samples."""
-    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
-    options = dict(users=users, samples=80, composition="unbalanced", seed=seed)
-    return Federation.of(model, images, **options)
-
-
 def attack_users(federation, auxiliary, steps, seed, victims, dlg_victims):
     """Attack users of this moment's model: {attack: mean ASR}."""
     images, model = federation.images, federation.model
@@ -484,6 +491,22 @@ FIG6 = Experiment(
     **SEEN,
 )
 
+FIG6_EARLY = Experiment(  # more networks, as far as the peak
+    "fig6_early",
+    training,
+    quick=grid(algorithm="FedAvg", moments=2, victims=20, dlg_victims=0, **SMALL),
+    paper=grid(
+        algorithm="FedAvg",
+        moments=3,
+        victims=100,
+        dlg_victims=0,
+        **FULL | dict(iterations=300),
+    ),
+    trials=(1, 40),
+    fixed=TRAINED,
+    tables="fig6",
+    **SEEN,
+)
 FIG6_ROUNDS = Experiment(
     "fig6_rounds",
     training,
@@ -523,128 +546,4 @@ TWO_PARTS = Experiment(
     by=("impact", "offset"),
     values=dict(asr=rate("victims", "batch_size")),
     fixed=TRAINED,
-)
-
-
-STRENGTHS = {
-    "none": [0.0], "noise": [0.01, 0.1, 1.0], "dp": [10.0, 5.0, 1.0],
-    "sparse": [0.2, 0.4, 0.8], "released": [0.2, 0.4, 0.8],
-}  # fmt: skip
-LEVELS = [(kind, level) for kind, levels in STRENGTHS.items() for level in levels]
-
-
-def defended(ctx, seed, data, algorithm):
-    """LLG+ on the same update under every defence: one row a batch size and defence."""
-    (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
-    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
-    for size, probe_gradients in probes(model, auxiliary, SIZES, seed).items():
-        update, index = client(model, images, "unbalanced", size, steps, seed)
-        shared = [update] + [
-            protect(update, make_defence(*defence, seed + 2)) for defence in LEVELS[1:]
-        ]
-        g = torch.stack([llg.class_gradients(u, model) for u in shared])
-        scale = llg.impact_and_offset(probe_gradients, size, steps)
-        counts = llg.extract(g, *scale, update.samples, stop_at_samples=True).cpu()
-        truth = counted(images, index).expand_as(counts)
-        success_rates = metrics.attack_success_rate(counts, truth).tolist()
-        for (kind, level), asr in zip(LEVELS, success_rates):
-            yield dict(
-                batch_size=size, defence=kind, level=level, asr=asr,
-                images=len(images) + len(auxiliary),
-            )  # fmt: skip
-
-
-FIG7 = Experiment(
-    "fig7",
-    defended,
-    quick=grid(data="mnist5k", algorithm=list(STEPS)),
-    paper=grid(data="mnist", algorithm=list(STEPS)),
-    trials=(10, 400),
-    by=("batch_size", "defence", "level"),
-    values=ASR,
-    facts="images",
-    fixed={"net": "cnn", "composition": "unbalanced", "lr": LR},
-)
-
-
-def trained_under(
-    ctx, seed, data, algorithm, defence, level, users, participants, iterations, moments
-):
-    """Test accuracy at regular moments of a training in which every participant defends itself."""
-    (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
-    federation, rounds = federated(ctx, seed, images, users), iterations // steps
-    protection = make_defence(defence, level, seed + 2, users)
-    for done in range(1, rounds + 1):
-        federation.round(participants, steps, 8, LR, protection)
-        if done % (rounds // moments) == 0:
-            right = accuracy(federation.model, auxiliary)
-            yield {
-                "iteration": done * steps,
-                "accuracy": right,
-                "images": len(images) + len(auxiliary),
-            }
-
-
-LEARNED = dict(by="iteration", values=ACCURACY, facts="images", fixed=TRAINED)
-STRONG = [("none", 0.0), ("noise", 1.0), ("dp", 1.0), ("sparse", 0.8)]
-TABLE1 = Experiment(
-    "table1",
-    trained_under,
-    quick=[
-        dict(algorithm="FedSGD", defence=d, level=v, moments=1, **SMALL)
-        for d, v in STRONG
-    ],
-    paper=[
-        dict(algorithm=a, defence=d, level=v, moments=1, **FULL)
-        for a in STEPS
-        for d, v in LEVELS
-        if d != "released"
-    ],
-    trials=(1, 3),
-    **LEARNED,
-)
-
-
-def at_lengths(ctx, seed, longest, **setting):
-    """The same at a quarter and at half of a training, and at its end."""
-    for row in trained_under(ctx, seed, iterations=longest, moments=4, **setting):
-        if row["iteration"] != longest * 3 // 4:
-            yield {"iterations": row.pop("iteration"), **row}
-
-
-def long(settings, longest):
-    """Settings of Table 1 with the longest of its trainings."""
-    replaced = ("iterations", "moments")
-    shared = ({k: v for k, v in s.items() if k not in replaced} for s in settings)
-    return [s | {"longest": longest} for s in shared]
-
-
-TABLE1_LENGTHS = Experiment(
-    "table1_lengths",
-    at_lengths,
-    quick=long(TABLE1.quick[:1], 40),
-    paper=long(TABLE1.paper, 2000),
-    trials=(1, 3),
-    tables="table1",
-    **LEARNED | dict(by="iterations"),
-)
-
-
-def longer(sizes, most):
-    """The strongest noise as what is left in the average, and longer training without a defence."""
-    louder = dict(defence="noise", level=sizes["participants"] ** 0.5, moments=1)
-    plain = dict(defence="none", level=0.0, moments=20)
-    return [
-        sizes | dict(algorithm=algorithm) | how
-        for algorithm, iterations in most.items()
-        for how in (louder, plain | dict(iterations=iterations))
-    ]
-
-
-TABLE1_WHY = Experiment(
-    "table1_why",
-    trained_under,
-    quick=longer(SMALL, {"FedSGD": 400}),
-    paper=longer(FULL, {"FedSGD": 2000, "FedAvg": 3000}),
-    **LEARNED,
 )

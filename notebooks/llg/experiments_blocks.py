@@ -4,6 +4,8 @@ A block is one trial: its networks, batches and noise are drawn anew, so that bl
 blocks is one over networks. A record keeps what it needs of them, at a twentieth of the rows.
 """
 
+import dataclasses
+
 import numpy as np
 
 from fedleak.attacks.labels import guess, llg
@@ -30,25 +32,29 @@ CELLS = {
     "FedAvg": {size: [CLIPPED, GUESS] for size in SIZES},
 }
 """By algorithm and batch size, the defences of LLG+ and the baseline that claims compare."""
+CELLS_WHOLE = {
+    algorithm: {size: [CLIPPED, GUESS] for size in sizes}
+    for algorithm, sizes in (("FedSGD", SIZES[4:]), ("FedAvg", SIZES))
+}
+"""The same where the whole update is clipped."""
 
 
-def one_network(ctx, seed, data, algorithm):
+def one_network(ctx, seed, data, algorithm, cells, whole):
     """ASR of LLG+ on one network by batch size and defence, {(B, defence, level): ASR}, and the data set's images."""
     (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
     weights = spawned(seed, "weights")
     model = ctx.build("cnn", images.shape, images.n_classes, seed=weights)
     chosen, rates = spawned(seed, "probes"), {}
-    for size, p in probes(model, auxiliary, list(CELLS[algorithm]), chosen).items():
+    for size, p in probes(model, auxiliary, list(cells), chosen).items():
         drawn = spawned(seed, f"batch of {size}")
         update, index = client(model, images, "unbalanced", size, steps, drawn)
         impact, offset = llg.impact_and_offset(p, size, steps)
-        for kind, level in CELLS[algorithm][size]:
+        for kind, level in cells[size]:
             if (kind, level) == GUESS:
                 counts = guess.recover(update, model, seed=spawned(seed, "guess"))
             else:
-                shared = protect(
-                    update, make_defence(kind, level, spawned(seed, "noise") % 2**62)
-                )
+                noise = spawned(seed, "noise") % 2**62
+                shared = protect(update, make_defence(kind, level, noise, whole=whole))
                 g = llg.class_gradients(shared, model)
                 counts = llg.extract(
                     g, impact, offset, update.samples, stop_at_samples=True
@@ -57,12 +63,12 @@ def one_network(ctx, seed, data, algorithm):
     return rates, len(images) + len(auxiliary)
 
 
-def blocks(ctx, seed, data, algorithm, block=BLOCK):
+def blocks(ctx, seed, data, algorithm, block=BLOCK, cells=CELLS, whole=False):
     """Mean ASR over the networks of a block, and the sum of the squared deviations from it."""
     networks = [
-        one_network(ctx, spawned(seed, f"network {k}"), data, algorithm)
+        one_network(ctx, spawned(seed, f"network {k}"), data, algorithm, cells[algorithm], whole)
         for k in range(block)
-    ]
+    ]  # fmt: skip
     for size, kind, level in networks[0][0]:
         asr = np.array([rates[size, kind, level] for rates, _ in networks])
         yield {
@@ -87,4 +93,18 @@ FIG7_BLOCKS = Experiment(
     facts="images",
     fixed={"net": "cnn", "composition": "unbalanced", "lr": LR, "block": BLOCK},
     tables="fig7",
+)
+
+
+def blocks_whole(ctx, seed, data, algorithm):
+    """The same networks, with the whole update clipped."""
+    yield from blocks(ctx, seed, data, algorithm, cells=CELLS_WHOLE, whole=True)
+
+
+FIG7_WHOLE = dataclasses.replace(
+    FIG7_BLOCKS,
+    name="fig7_whole",
+    trial=blocks_whole,
+    paper=grid(data="mnist", algorithm=list(STEPS), trials=40),
+    fixed=FIG7_BLOCKS.fixed | {"clipping": "the whole update"},
 )

@@ -9,11 +9,19 @@ from fedleak.data import compose, draw
 from fedleak.federated import fedavg
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
 from fedleak.models import head, head_pass
+from fedleak_book.experiments.kinds import rate
+from fedleak_book.experiments.training import Federation
 from notebooks.llg.experiments_released import ReleasedCompression
 
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
 STEPS = {"FedSGD": 1, "FedAvg": 10}
 LR = 0.1  # of the local steps
+ASR = dict(asr=rate("batch_size", {"algorithm": STEPS}))
+ACCURACY = dict(accuracy=rate(10_000))
+SMALL = dict(data="mnist5k", users=75, participants=20, iterations=200)
+BRIEF = SMALL | dict(iterations=20)  # rounds of ten steps
+FULL = dict(data="mnist", users=750, participants=100, iterations=1000)
+TRAINED = dict(net="cnn", composition="unbalanced", batch_size=8, samples=80, lr=LR)
 LOADED = {
     "celeba-hair": ("celeba-hair", {"crop": False}),
     "patterns-100": ("synthetic", {"shape": (3, 32, 32), "n_classes": 100}),
@@ -69,13 +77,25 @@ def probes(model, source, sizes, seed):
     }
 
 
-def make_defence(kind, level, seed, clients=1):
-    """The defence of this name and level."""
+def make_defence(kind, level, seed, clients=1, whole=False, averaged=1):
+    """The defence of this name and level.
+
+    `whole` clips the norm of the whole update. The noise's σ is that of an update, or of the average of so many: its
+    updates have √averaged times as much.
+    """
+    scale = averaged**0.5
     makers = {
         "none": lambda: None,
-        "noise": lambda: PureNoise(level, seed),
-        "dp": lambda: ClippedNoise(level, 0.1, seed),
+        "noise": lambda: PureNoise(level * scale, seed),
+        "dp": lambda: ClippedNoise(level, 0.1 * scale, seed, whole),
         "sparse": lambda: Sparsification(level, clients),
         "released": lambda: ReleasedCompression(level, "7.weight"),
     }
     return makers[kind]()
+
+
+def federated(ctx, seed, images, users):
+    """A fresh network and its users, each with 80 unbalanced samples."""
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
+    options = dict(users=users, samples=80, composition="unbalanced", seed=seed)
+    return Federation.of(model, images, **options)

@@ -39,6 +39,7 @@ from notebooks.rlu.experiments_choices import (
     REDUCED_AUXILIARY,
     REDUCED_SCHEMES,
     TABLE4_CHOICES,
+    TABLE4_STRONG,
 )
 from notebooks.rlu.experiments_deep import (
     RATES_CIFAR10,
@@ -62,6 +63,7 @@ __all__ = [
     "REDUCED_AUXILIARY",
     "REDUCED_SCHEMES",
     "TABLE4_CHOICES",
+    "TABLE4_STRONG",
 ]
 __all__ += ["COST", "FIG3", "NORMAL", "PARTITIONS", "TABLE5", "TABLE5_CHOICES"]
 __all__ += ["ONE_STEP", "ONE_STEP_LENET", "REDUCED_LENET", "REDUCED_ONE_STEP"]

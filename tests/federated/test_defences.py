@@ -46,7 +46,7 @@ def test_noise_is_seeded_and_new_in_every_call():
 @given(seed=st.integers(0, 10**6), bound=st.floats(0.01, 10.0), clients=st.integers(1, 3))
 def test_clipping_bounds_every_tensor_and_keeps_directions_and_small_tensors(seed, bound, clients):
     updates, defence = stacked(seed, clients), ClippedNoise(bound, 0.1, seed=7)
-    clipped = {name: defence.clip(t) for name, t in updates.items()}
+    clipped = defence.clip(updates)
     for name, tensor in updates.items():
         for before, after in zip(tensor, clipped[name], strict=True):
             assert after.norm() <= bound * (1 + 1e-12)
@@ -59,7 +59,19 @@ def test_clipping_bounds_every_tensor_and_keeps_directions_and_small_tensors(see
 def test_golden_clipping():
     # Norm of (3, 4) is 5; the bound 1 scales by 1/5. (0.3, 0.4) has norm 0.5 and stays.
     clip = ClippedNoise(1.0, 1.0, seed=0).clip
-    torch.testing.assert_close(clip(torch.tensor([[3.0, 4.0], [0.3, 0.4]])), torch.tensor([[0.6, 0.8], [0.3, 0.4]]))
+    clipped = clip({"w": torch.tensor([[3.0, 4.0], [0.3, 0.4]])})["w"]
+    torch.testing.assert_close(clipped, torch.tensor([[0.6, 0.8], [0.3, 0.4]]))
+
+
+def test_golden_clipping_of_the_whole_update():
+    # The first client's (3, 0) and (0, 4) have together norm 5; the second's (0.3, 0) and (0, 0.4) have 0.5.
+    updates = {"a": torch.tensor([[3.0, 0.0], [0.3, 0.0]]), "b": torch.tensor([[[0.0], [4.0]], [[0.0], [0.4]]])}
+    defence = ClippedNoise(1.0, 1.0, seed=0, whole=True)
+    clipped = defence.clip(updates)
+    torch.testing.assert_close(clipped["a"], torch.tensor([[0.6, 0.0], [0.3, 0.0]]))
+    torch.testing.assert_close(clipped["b"], torch.tensor([[[0.0], [0.8]], [[0.0], [0.4]]]))
+    assert defence.largest_norm(4) == 1.0
+    assert ClippedNoise(1.0, 1.0, seed=0).largest_norm(4) == 2.0, "each of four tensors has norm 1"
 
 
 def test_golden_sparsification_over_two_rounds():

@@ -1,0 +1,180 @@
+"""LLG: Fig. 7 and Table 1, the defences: what is left of the attack, and what training under them reaches."""
+
+import torch
+
+from fedleak import metrics
+from fedleak.attacks.labels import llg
+from fedleak.federated.defences import protect
+from fedleak_book.experiments import Experiment, grid
+from fedleak_book.experiments.training import accuracy
+from notebooks.llg.experiments_shared import (
+    ACCURACY,
+    ASR,
+    FULL,
+    LR,
+    SIZES,
+    SMALL,
+    STEPS,
+    TRAINED,
+    client,
+    counted,
+    federated,
+    make_defence,
+    probes,
+    sets,
+)
+
+STRENGTHS = {
+    "none": [0.0], "noise": [0.01, 0.1, 1.0], "dp": [10.0, 5.0, 1.0],
+    "sparse": [0.2, 0.4, 0.8], "released": [0.2, 0.4, 0.8],
+}  # fmt: skip
+LEVELS = [(kind, level) for kind, levels in STRENGTHS.items() for level in levels]
+
+
+def defended(ctx, seed, data, algorithm):
+    """LLG+ on the same update under every defence: one row a batch size and defence."""
+    (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
+    for size, probe_gradients in probes(model, auxiliary, SIZES, seed).items():
+        update, index = client(model, images, "unbalanced", size, steps, seed)
+        shared = [update] + [
+            protect(update, make_defence(*defence, seed + 2)) for defence in LEVELS[1:]
+        ]
+        g = torch.stack([llg.class_gradients(u, model) for u in shared])
+        scale = llg.impact_and_offset(probe_gradients, size, steps)
+        counts = llg.extract(g, *scale, update.samples, stop_at_samples=True).cpu()
+        truth = counted(images, index).expand_as(counts)
+        success_rates = metrics.attack_success_rate(counts, truth).tolist()
+        for (kind, level), asr in zip(LEVELS, success_rates):
+            yield dict(
+                batch_size=size, defence=kind, level=level, asr=asr,
+                images=len(images) + len(auxiliary),
+            )  # fmt: skip
+
+
+FIG7 = Experiment(
+    "fig7",
+    defended,
+    quick=grid(data="mnist5k", algorithm=list(STEPS)),
+    paper=grid(data="mnist", algorithm=list(STEPS)),
+    trials=(10, 400),
+    by=("batch_size", "defence", "level"),
+    values=ASR,
+    facts="images",
+    fixed={"net": "cnn", "composition": "unbalanced", "lr": LR},
+)
+
+
+def trained_under(
+    ctx, seed, data, algorithm, defence, level, users, participants, iterations, moments, **how
+):  # fmt: skip
+    """Test accuracy at regular moments of a training in which every participant defends itself."""
+    (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
+    federation, rounds = federated(ctx, seed, images, users), iterations // steps
+    protection = make_defence(defence, level, seed + 2, users, **how)
+    for done in range(1, rounds + 1):
+        federation.round(participants, steps, 8, LR, protection)
+        if done % (rounds // moments) == 0:
+            right = accuracy(federation.model, auxiliary)
+            yield {
+                "iteration": done * steps,
+                "accuracy": right,
+                "images": len(images) + len(auxiliary),
+            }
+
+
+LEARNED = dict(by="iteration", values=ACCURACY, facts="images", fixed=TRAINED)
+STRONG = [("none", 0.0), ("noise", 1.0), ("dp", 1.0), ("sparse", 0.8)]
+TABLE1 = Experiment(
+    "table1",
+    trained_under,
+    quick=[
+        dict(algorithm="FedSGD", defence=d, level=v, moments=1, **SMALL)
+        for d, v in STRONG
+    ],
+    paper=[
+        dict(algorithm=a, defence=d, level=v, moments=1, **FULL)
+        for a in STEPS
+        for d, v in LEVELS
+        if d != "released"
+    ],
+    trials=(1, 3),
+    **LEARNED,
+)
+
+
+def at_lengths(ctx, seed, longest, **setting):
+    """The same at a quarter and at half of a training, and at its end."""
+    for row in trained_under(ctx, seed, iterations=longest, moments=4, **setting):
+        if row["iteration"] != longest * 3 // 4:
+            yield {"iterations": row.pop("iteration"), **row}
+
+
+def long(settings, longest):
+    """Settings of Table 1 with the longest of its trainings."""
+    replaced = ("iterations", "moments")
+    shared = ({k: v for k, v in s.items() if k not in replaced} for s in settings)
+    return [s | {"longest": longest} for s in shared]
+
+
+TABLE1_LENGTHS = Experiment(
+    "table1_lengths",
+    at_lengths,
+    quick=long(TABLE1.quick[:1], 40),
+    paper=long(TABLE1.paper, 2000),
+    trials=(1, 3),
+    tables="table1",
+    **LEARNED | dict(by="iterations"),
+)
+
+
+TENSORS, WHOLE = "tensor by tensor", "the whole update"
+EVERY, AVERAGE = "every update", "the average"
+
+
+def at_readings(ctx, seed, noise_in, clipping, participants, **setting):
+    """The same where σ is that of the average of the updates, or where the whole update is clipped."""
+    averaged = participants if noise_in == AVERAGE else 1
+    how = dict(whole=clipping == WHOLE, averaged=averaged, participants=participants)
+    yield from at_lengths(ctx, seed, **setting, **how)
+
+
+def readings(settings, longest):
+    """Settings of the strongest noise and clipping at the readings that the other records do not have."""
+    averaged = [s | dict(noise_in=AVERAGE) for s in long(settings, longest)]
+    clipped = [s for s in averaged if s["defence"] == "dp"]
+    return [s | dict(clipping=None) for s in averaged if s["defence"] == "noise"] + [
+        s | dict(clipping=clipping) for s in clipped for clipping in (WHOLE, TENSORS)
+    ]
+
+
+STRONGEST = [s for s in TABLE1.paper if (s["defence"], s["level"]) in STRONG[1:3]]
+TABLE1_READINGS = Experiment(
+    "table1_readings",
+    at_readings,
+    quick=readings(TABLE1.quick[2:3], 40),
+    paper=readings(STRONGEST, 2000),
+    trials=(1, 3),
+    tables="table1",
+    **LEARNED | dict(by="iterations"),
+)
+
+
+def longer(sizes, most):
+    """The strongest noise as what is left in the average, and longer training without a defence."""
+    louder = dict(defence="noise", level=sizes["participants"] ** 0.5, moments=1)
+    plain = dict(defence="none", level=0.0, moments=20)
+    return [
+        sizes | dict(algorithm=algorithm) | how
+        for algorithm, iterations in most.items()
+        for how in (louder, plain | dict(iterations=iterations))
+    ]
+
+
+TABLE1_WHY = Experiment(
+    "table1_why",
+    trained_under,
+    quick=longer(SMALL, {"FedSGD": 400}),
+    paper=longer(FULL, {"FedSGD": 2000, "FedAvg": 3000}),
+    **LEARNED,
+)
