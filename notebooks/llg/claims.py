@@ -13,11 +13,14 @@ from notebooks.llg.experiments import (
     FIG3,
     FIG3_BALANCED,
     FIG4,
+    FIG4_FACES,
     FIG5,
     FIG6,
+    FIG6_EARLY,
     FIG6_ROUNDS,
     FIG7,
     FIG7_BLOCKS,
+    FIG7_WHOLE,
     FIG8,
     PLACES,
     PLAIN,
@@ -65,11 +68,11 @@ for init, experiment in itertools.product(("fresh", "single"), (FIG3, FIG3_BALAN
 
 
 # --- Figs. 4 and 8 ---
-def says(id, statistic, titles, algorithm, parts=(), **settings):
+def says(id, statistic, titles, algorithm, parts=(), of=FIG4, **settings):
     """Add a claim about Fig. 4, a statistic of the ASR by batch size and attack."""
     data = [name for title in titles for name in PLACES[title]]
     settings |= {"data": data, "algorithm": algorithm}
-    options = dict(of=FIG4, wide="attack", parts=parts)
+    options = dict(of=of, wide="attack", parts=parts)
     claim(f"fig4{id}", statistic, filters=settings, **options)
 
 
@@ -86,7 +89,10 @@ for (algorithm, title), letter in LETTERS.items():
         options = dict(of=FIG4, filters=place | {"attack": attack})
         if algorithm == "FedAvg":
             options["reading"] = attack
-            claim(f"fig4{letter}-range", lambda t: t.mean(), **options)
+            for runs in [FIG4, FIG4_FACES] if letter == "h" else [FIG4]:
+                claim(
+                    f"fig4{letter}-range", lambda t: t.mean(), **options | {"of": runs}
+                )
         else:
             id = f"fig4{letter}-{name}" + "-range" * ((letter, attack) == ("c", "LLG*"))
             options["kind"] = LABELS[attack]
@@ -111,6 +117,21 @@ for letters, id, statistic, algorithm in (
     for (_, title), letter in LETTERS.items():
         if letter in letters:
             says(f"{letter}-{id}", statistic, [title], algorithm)
+        if letter == "h" and letter in letters and algorithm == "FedAvg":
+            says(f"{letter}-{id}", statistic, [title], algorithm, of=FIG4_FACES)
+
+
+def of_faces(rows):
+    """Select the rows on CelebA: FedSGD's of Fig. 4, FedAvg's of the record that has more networks."""
+    wanted = "FedSGD" if "FedSGD" in set(rows["algorithm"]) else "FedAvg"
+    return having(data=PLACES["CelebA"], algorithm=wanted)(rows)
+
+
+claim(
+    "fig4h-decrease",
+    lambda a, b: (a - b)[VARIANTS].mean().min(),
+    of=[FIG4, FIG4_FACES], wide="attack", filters=of_faces,
+)  # fmt: skip
 
 
 # --- orders, and what was not tried ---
@@ -280,6 +301,9 @@ for letter, algorithm, reading, runs in (
     for name, statistic in ALONG[letter].items():
         how = dict(wide="attack", filters=run, kind=KIND.get(name, NUMBER), **options)
         claim(f"fig6{letter}-{name}", statistic, **how)
+for name in ("rise", "peak-llgstar", "peak-llgplus"):  # more networks
+    options = dict(of=FIG6_EARLY, wide="attack", reading="1,000 local steps")
+    claim(f"fig6b-{name}", ALONG["b"][name], **options)
 SLOW = [*VARIANTS, "DLG"]
 AGAINST = {  # FedSGD's and FedAvg's ASR by moment and attack
     "stable-llg": lambda a, b: fall(a["LLG"]) - fall(b["LLG"]),
@@ -334,12 +358,18 @@ def found_at(t):
     return t.groupby("batch_size").max()  # a level is of one defence: the rest is empty
 
 
-for id, algorithm, sizes in (
-    ("e-mitigates", "FedAvg", SIZES),
-    ("b-caption", "FedSGD", [16]),
+whole = blocks | dict(of=FIG7_WHOLE)
+for id, algorithm, sizes, options in (
+    ("e-mitigates", "FedAvg", SIZES, blocks),
+    ("b-caption", "FedSGD", [16], blocks),
+    ("e-mitigates", "FedAvg", SIZES, whole),
+    ("b-caption", "FedSGD", [16], whole),
+    ("b-strong", "FedSGD", [32, 64, 128], whole),
 ):
     cell = dict(algorithm=algorithm, batch_size=sizes, defence=["dp", "random guess"])
-    claim(f"fig7{id}", above_guess, filters=cell, wide="defence", **blocks)
+    claim(f"fig7{id}", above_guess, filters=cell, wide="defence", **options)
+largest = dict(algorithm="FedAvg", defence="dp", batch_size=128)
+claim("fig7e-strong", lambda t: t.iloc[-1], filters=largest, **whole)
 noisy = dict(algorithm="FedSGD", defence="noise")
 spread = lambda t: np.ptp(t, axis=0).max()  # noqa: E731
 claim("fig7a-stable", spread, filters=noisy, wide="level", **blocks)

@@ -283,6 +283,20 @@ def test_an_effect_counts_if_all_differing_cells_have_it(monkeypatch):
     assert ahead.measure([rows.assign(aux=1000)], paper).effects == ()
 
 
+def test_a_statistic_that_is_no_number_on_recorded_trials_is_an_error():
+    paper, settings = Paper("p", "P", "k", {}, {"a": item()}), grid(data="x")
+    run = Experiment("t", lambda ctx, seed, data: (), settings, settings, {"acc": MEAN}, by=("rule", "level"))
+    rows = pd.DataFrame(
+        {"rule": rule, "level": level, "trial": trial, "acc": acc}
+        for rule, level, acc in (("a", 1.0, 0.7), ("b", 0.0, 0.5))
+        for trial in range(2)
+    )
+    gap = Claim("a", lambda t: (t["a"] - t["b"]).max(), (run,), wide="rule")  # no level has both rules
+    with pytest.raises(ValueError, match="statistic of a is not a number on 2 recorded trials"):
+        gap.measure([rows], paper)
+    assert gap.measure([rows.assign(level=0.0)], paper).ours == pytest.approx(0.2)
+
+
 def test_every_choice_has_a_source(tmp_path, monkeypatch):
     monkeypatch.setattr(choices.paths, "published", lambda paper: tmp_path)
     monkeypatch.setattr(choices, "_load", choices._load.__wrapped__)
