@@ -103,10 +103,12 @@ TABLE1 = Experiment(
 )
 
 
-def at_lengths(ctx, seed, longest, **setting):
-    """The same at a quarter and at half of a training, and at its end."""
-    for row in trained_under(ctx, seed, iterations=longest, moments=4, **setting):
-        if row["iteration"] != longest * 3 // 4:
+def at_lengths(ctx, seed, longest, shortest=None, **setting):
+    """The same at a quarter of a training, or at its `shortest` part, at twice that, and so on to its end."""
+    shortest = shortest or longest // 4
+    how = dict(iterations=longest, moments=longest // shortest)
+    for row in trained_under(ctx, seed, **how, **setting):
+        if row["iteration"] in (shortest, longest // 2, longest):
             yield {"iterations": row.pop("iteration"), **row}
 
 
@@ -128,23 +130,23 @@ TABLE1_LENGTHS = Experiment(
 )
 
 
-TENSORS, WHOLE = "tensor by tensor", "the whole update"
-EVERY, AVERAGE = "every update", "the average"
+WHOLE, AVERAGE = "the whole update", "the average"
 
 
-def at_readings(ctx, seed, noise_in, clipping, participants, **setting):
+def at_readings(ctx, seed, noise_in, clipping, participants, longest, **setting):
     """The same where σ is that of the average of the updates, or where the whole update is clipped."""
     averaged = participants if noise_in == AVERAGE else 1
     how = dict(whole=clipping == WHOLE, averaged=averaged, participants=participants)
+    how |= dict(longest=longest, shortest=min(500, longest // 2))
     yield from at_lengths(ctx, seed, **setting, **how)
 
 
 def readings(settings, longest):
     """Settings of the strongest noise and clipping at the readings that the other records do not have."""
     averaged = [s | dict(noise_in=AVERAGE) for s in long(settings, longest)]
-    clipped = [s for s in averaged if s["defence"] == "dp"]
-    return [s | dict(clipping=None) for s in averaged if s["defence"] == "noise"] + [
-        s | dict(clipping=clipping) for s in clipped for clipping in (WHOLE, TENSORS)
+    clipped = dict(clipping=WHOLE, longest=longest // 2)
+    return [
+        s | (clipped if s["defence"] == "dp" else dict(clipping=None)) for s in averaged
     ]
 
 
