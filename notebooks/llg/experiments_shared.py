@@ -13,6 +13,7 @@ from fedleak_book.experiments.kinds import rate
 from fedleak_book.experiments.training import Federation
 from notebooks.llg.experiments_released import ReleasedCompression
 
+VARIANTS = ["LLG", "LLG*", "LLG+"]
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
 STEPS = {"FedSGD": 1, "FedAvg": 10}
 LR = 0.1  # of the local steps
@@ -74,6 +75,26 @@ def probes(model, source, sizes, seed):
     return {
         B: passed.row_sums(index[B].to(device), y.to(device)).double()
         for B, y in labels.items()
+    }
+
+
+def facts(images, auxiliary, index):
+    """What a trial really had: images of the data set, different ones of the client, its steps."""
+    distinct, side = index.unique().numel(), images.shape[-1]
+    whole = len(images) + len(auxiliary)
+    return {"images": whole, "held": distinct, "steps": len(index), "side": side}
+
+
+def extracted(g, dummy, auxiliary, size, steps):
+    """Label counts by every LLG variant, from class gradients [..., n] and the probes'."""
+    samples = size * steps
+    on_dummy, on_real = (
+        llg.impact_and_offset(p, size, steps) for p in (dummy, auxiliary)
+    )
+    return {
+        "LLG": llg.extract(g, llg.gradient_impact(g, samples), 0.0, samples),
+        "LLG*": llg.extract(g, *on_dummy, samples),
+        "LLG+": llg.extract(g, *on_real, samples, stop_at_samples=True),
     }
 
 

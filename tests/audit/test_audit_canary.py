@@ -105,6 +105,9 @@ def test_a_clients_noise_counts_with_what_clipping_each_tensor_leaves(of):
     assert 0 < row.gaussian <= row.privacy.claimed
     (less,) = of(defences=[ClippedNoise(0.2, 0.5, 0), Withhold(["1.bias"])]).privacy
     assert less.privacy.claimed == pytest.approx(gaussian_epsilon(2 * 0.2 * math.sqrt(3) / 0.5, DELTA))
+    (whole,) = of(defences=[ClippedNoise(0.2, 0.5, 0, whole=True)]).privacy
+    assert whole.privacy.claimed == pytest.approx(gaussian_epsilon(2 * 0.2 / 0.5, DELTA))
+    assert 0 < whole.gaussian <= whole.privacy.claimed
 
 
 NOISY = {"dp_sgd": DPSGD(noise_multiplier=0.7, max_grad_norm=0.5, sample_rate=0.05, poisson_sampling=False)}

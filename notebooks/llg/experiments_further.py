@@ -1,0 +1,187 @@
+"""LLG: DLG as a rival, readings of γ under FedAvg, the impact step by step, run times, and Fig. 5's networks."""
+
+import time
+
+import torch
+
+from fedleak.attacks.images import dlg
+from fedleak.attacks.labels import guess, llg
+from fedleak.federated import fedavg
+from fedleak_book.experiments import Experiment, grid
+from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
+from notebooks.llg.experiments_shared import (
+    ASR,
+    LR,
+    SIZES,
+    STEPS,
+    VARIANTS,
+    client,
+    counted,
+    facts,
+    probes,
+    sets,
+    success,
+)
+
+
+ONE = dict(data="mnist", algorithm="FedSGD", composition="unbalanced")
+ONE |= dict(net="cnn", iterations=100)
+
+
+def by_optimisation(
+    ctx, seed, data, algorithm, composition, net, batch_size, iterations
+):
+    """DLG's labels."""
+    (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
+    model = ctx.build(net, images.shape, images.n_classes, seed=seed)
+    update, index = client(model, images, composition, batch_size, steps, seed)
+    counts = dlg.recover(update, model, iterations=iterations, seed=seed)
+    asr = success(counts, counted(images, index))
+    yield {"attack": "DLG", "asr": asr, **facts(images, auxiliary, index)}
+
+
+DLG = Experiment(
+    "dlg",
+    by_optimisation,
+    quick=grid(**ONE | dict(data="mnist5k", batch_size=1, iterations=15)),
+    paper=grid(**ONE | dict(batch_size=SIZES[:5], net=["cnn", "lenet"]))
+    + grid(**ONE | dict(batch_size=1, algorithm="FedAvg"))
+    + grid(**ONE | dict(batch_size=[1, 4], composition="balanced"))
+    + grid(**ONE | dict(batch_size=[1, 4], data=["svhn", "cifar100"]))
+    + grid(**ONE | dict(batch_size=SIZES[5:], net=["cnn", "lenet"]), trials=8),
+    trials=(2, 10),
+    by="attack",
+    values=ASR,
+    facts=("images", "held", "steps", "side"),
+    fixed={"lr": LR},
+)
+
+
+SCALES = {  # of impact and offset, for γ local steps
+    "as released: m / γ, s": lambda steps: (1 / steps, 1),
+    "as printed: m, s": lambda steps: (1, 1),
+    "linear: m, γ s": lambda steps: (1, steps),
+}
+
+
+def readings(ctx, seed, data, lr, batch_size):
+    """LLG+ under FedAvg with impact and offset scaled in different ways."""
+    images, auxiliary = sets(ctx, data)
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
+    probe_gradients = probes(model, auxiliary, [batch_size], seed)[batch_size]
+    update, index = client(model, images, "unbalanced", batch_size, 10, seed, lr)
+    g = llg.class_gradients(update, model)
+    impact, offset = llg.impact_and_offset(probe_gradients, batch_size)
+    for name, scales in SCALES.items():
+        m, s = scales(update.steps)
+        calibrated = m * impact, s * offset, update.samples
+        counts = llg.extract(g, *calibrated, stop_at_samples=True)
+        yield {"reading": name, "asr": success(counts, counted(images, index))}
+
+
+READINGS = Experiment(
+    "fedavg_readings",
+    readings,
+    quick=grid(data="mnist5k", lr=[0.01, LR], batch_size=[1, 16]),
+    paper=grid(data="mnist", lr=[0.001, 0.01, LR], batch_size=[1, 4, 16, 64]),
+    trials=(15, 100),
+    by="reading",
+    values=dict(asr=rate("batch_size", 10)),
+)
+
+
+def steps_of(ctx, seed, data, lr, batch_size):
+    """Class gradients of each local step, and what their sum has come to."""
+    images, _ = sets(ctx, data)
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
+    _, index = client(model, images, "unbalanced", batch_size, 10, seed)
+    x, y, most = images.x[index], images.y[index], counted(images, index).argmax()
+    updates = [fedavg(model, x[:k], y[:k], lr=lr) for k in range(1, 11)]
+    sums = torch.stack([llg.class_gradients(u, model) for u in updates]).cpu()
+    per_step = sums.diff(dim=0, prepend=torch.zeros_like(sums[:1]))
+    norms, first = per_step.norm(dim=1), per_step[0].norm()
+    for k in range(10):
+        yield {
+            "step": k + 1, "share": (norms[k] / norms.sum()).item(),
+            "majority": (per_step[k, most] / first).item(),
+            "overshot": float(per_step[k, most] > 0),
+            "length": (sums[k].norm() / first).item(),
+        }  # fmt: skip
+
+
+BY_STEP = Experiment(
+    "by_step",
+    steps_of,
+    quick=grid(data="mnist5k", lr=LR, batch_size=[4, 64]),
+    paper=grid(data="mnist", lr=[0.001, 0.01, LR], batch_size=[4, 64]),
+    trials=(15, 100),
+    by="step",
+    values=dict(share=NUMBER, majority=NUMBER, overshot=MEAN, length=NUMBER),
+    fixed={"net": "cnn", "composition": "unbalanced"},
+)
+
+
+FAST = ["random guess", *VARIANTS]
+
+
+def timed(ctx, seed, data, attack, batch_size, iterations):
+    """Milliseconds to attack one update, its probes included."""
+    images, auxiliary = sets(ctx, data)
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
+    update, _ = client(model, images, "unbalanced", batch_size, 1, seed)
+    call = {
+        "random guess": lambda: guess.recover(update, model), "LLG": lambda: llg.recover(update, model),
+        "LLG*": lambda: llg.recover(update, model, "zeros"), "LLG+": lambda: llg.recover(update, model, auxiliary),
+        "DLG": lambda: dlg.recover(update, model, iterations=iterations),
+    }[attack]  # fmt: skip
+    began = time.perf_counter()
+    call()
+    taken = 1000 * (time.perf_counter() - began)
+    yield {"milliseconds": taken, "hardware": ctx.device}
+
+
+RUNTIME = Experiment(
+    "runtime",
+    timed,
+    quick=grid(data="mnist5k", attack=FAST, batch_size=[1, 8], iterations=10)
+    + grid(data="mnist5k", attack="DLG", batch_size=8, iterations=10, trials=1),
+    paper=grid(data="mnist", attack=FAST, batch_size=SIZES, iterations=100)
+    + grid(data="mnist", attack="DLG", batch_size=SIZES, iterations=100, trials=3),
+    trials=7,
+    values=dict(milliseconds=NUMBER),
+    facts="hardware",
+    times="milliseconds",
+    fixed={"net": "cnn", "timed": "the attack alone"},
+)
+
+
+PLAIN, RESIDUAL = ["cnn", "lenet"], ["resnet20", "resnet20-relu"]
+SGD, AVG, BOTH = (dict(data="mnist", algorithm=a) for a in (*STEPS, list(STEPS)))
+FEW = dict(data="mnist5k", algorithm=list(STEPS), batch_size=4)
+
+
+def architectures(ctx, seed, data, algorithm, net, batch_size):
+    """LLG+ through its public function."""
+    images, auxiliary = sets(ctx, data)
+    model = ctx.build(net, images.shape, images.n_classes, seed=seed)
+    update, index = client(
+        model, images, "unbalanced", batch_size, STEPS[algorithm], seed
+    )
+    counts = llg.recover(update, model, auxiliary, seed=seed)
+    asr = success(counts, counted(images, index))
+    yield {"asr": asr, "images": len(images) + len(auxiliary)}
+
+
+FIG5 = Experiment(
+    "fig5",
+    architectures,
+    quick=grid(**FEW, net=PLAIN) + grid(**FEW, net=RESIDUAL, trials=2),
+    paper=grid(**BOTH, net=PLAIN, batch_size=SIZES)
+    + grid(**BOTH, net=RESIDUAL, batch_size=SIZES[:5], trials=20)
+    + grid(**SGD, net=RESIDUAL, batch_size=SIZES[5:], trials=20)
+    + grid(**AVG, net=RESIDUAL, batch_size=SIZES[5:], trials=10),
+    trials=(5, 50),
+    values=ASR,
+    facts="images",
+    fixed={"composition": "unbalanced", "lr": LR},
+)
