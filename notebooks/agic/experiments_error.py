@@ -1,0 +1,92 @@
+"""AGIC: the error of what an attack takes for one batch, and of smooth activations' gradients."""
+
+import copy
+
+import numpy as np
+import torch
+
+from fedleak.attacks.images import agic
+from fedleak_book.experiments import Experiment, grid
+from fedleak.federated import fedavg
+from fedleak_book.experiments.kinds import NUMBER
+from notebooks.agic.experiments_distance import DISTANCE  # noqa: F401
+from notebooks.agic.experiments_shared import EVAL, NETWORK, OWN, STORED, network, pool
+
+RATES = dict(
+    precision=["float32", "float64"],
+    steps=[2, 4, 8],
+    lr=[1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2],
+)
+
+
+SINGLE_PRECISION = dict(precision="float32", steps=4, lr=[1e-4, 1e-2])
+
+
+def one_batch_error(ctx, seed, data, net, side, precision, steps, lr, batch_norm):
+    """Relative error of Eq. 4 for local batches of one image, and its decadic logarithm."""
+    images, model = pool(ctx, data, side), network(ctx, net, data, side, 0)
+    if batch_norm != STORED:
+        model = copy.deepcopy(model).train()
+    generator = torch.Generator().manual_seed(seed)
+    i = torch.randint(len(images), (steps, 1), generator=generator)
+    x, y = images.x[i], images.y[i]
+    if precision == "float64":
+        model, x = copy.deepcopy(model).double(), x.double()
+    error = agic.one_batch_error(fedavg(model, x, y, lr, "delta"), model, x, y)
+    yield {"log_error": np.log10(error), "error": error, "images": len(images)}
+
+
+ERROR = Experiment(
+    "error",
+    one_batch_error,
+    quick=grid(data="photos", net="resnet20-1", side=12, **RATES),
+    paper=grid(data="cifar10", net="resnet20-4", side=32, **RATES),
+    trials=(2, 10),
+    values=dict(log_error=NUMBER, error=NUMBER),
+    facts="images",
+    fixed=dict(batch_size=1, trained=0) | EVAL,
+)
+
+
+ERROR_OWN = Experiment(
+    "error_training_mode",
+    one_batch_error,
+    quick=grid(data="photos", net="resnet20-1", side=12, **SINGLE_PRECISION),
+    paper=grid(data="cifar10", net="resnet20-4", side=32, **SINGLE_PRECISION),
+    trials=(2, 10),
+    values=dict(log_error=NUMBER, error=NUMBER),
+    facts="images",
+    tables="error",
+    fixed=dict(batch_size=1, trained=0, batch_norm=OWN),
+)
+
+
+def smooth_error(ctx, seed, data, activation, steps, lr):
+    """As above in double precision, with a smooth activation beside the ReLU."""
+    images = pool(ctx, data, 12)
+    shape, n = images.shape, images.n_classes
+    model = ctx.build("resnet20-1", shape, n, seed=NETWORK, activation=activation)
+    generator = torch.Generator().manual_seed(seed)
+    i = torch.randint(len(images), (steps, 1), generator=generator)
+    x, y, model = images.x[i].double(), images.y[i], model.double().eval()
+    error = agic.one_batch_error(fedavg(model, x, y, lr, "delta"), model, x, y)
+    yield {"log_error": np.log10(error), "error": error, "images": len(images)}
+
+
+SMOOTH = Experiment(
+    "smooth",
+    smooth_error,
+    quick=grid(
+        data="photos", activation=["relu", "tanh"], steps=4, lr=[1e-8, 1e-6, 1e-4]
+    ),
+    paper=grid(
+        data="cifar10",
+        activation=["relu", "tanh"],
+        steps=[2, 4, 8],
+        lr=[1e-8, 1e-7, 1e-6, 1e-5, 1e-4],
+    ),
+    trials=(2, 10),
+    values=dict(log_error=NUMBER, error=NUMBER),
+    facts="images",
+    fixed=dict(net="resnet20-1", side=12, batch_size=1, precision="float64") | EVAL,
+)

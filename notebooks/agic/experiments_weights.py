@@ -1,0 +1,142 @@
+"""AGIC: Fig. 6's frames, Table I and Fig. 9, the weights of layers and of total variation."""
+
+import base64
+
+import torch
+from torchvision.io import encode_png
+
+from fedleak import metrics
+from fedleak_book.experiments import Experiment, grid
+from fedleak_book.experiments.kinds import NUMBER
+from notebooks.agic.experiments_distance import DISTANCE  # noqa: F401
+from notebooks.agic.experiments_shared import (
+    CIFAR10,
+    CURVE,
+    EVAL,
+    GIVEN,
+    LEVEL,
+    PHOTOS,
+    QUALITY,
+    inverted,
+    on_the_way,
+    qualities,
+    quality,
+)
+from notebooks.agic.experiments_gradients import METHODS, PATH, WIDE
+
+
+def as_png(image):
+    """An image [3, H, W] as a PNG file in base64."""
+    pixels = (255 * image.clamp(0, 1)).round().to(torch.uint8).cpu()
+    return base64.b64encode(bytes(encode_png(pixels).tolist())).decode()
+
+
+def frames(ctx, seeds, data, net, side, method, iterations):
+    """One image on the way, as a picture."""
+    points = (1, 20, 50, 100, 200, 300, 400, 600)
+    sizes = dict(iterations=iterations, snapshots=points)
+    x, images, _ = inverted(ctx, seeds, data, net, side, method, **sizes)
+    for t, recovered in images.items():
+        for s, image, true in zip(seeds, recovered, x):
+            psnr = metrics.psnr(image, true).mean().item()
+            pictures = {"picture": as_png(image[0]), "original": as_png(true[0])}
+            yield {"seed": s, "iteration": t, "psnr": psnr, **pictures}
+
+
+FRAMES = Experiment(
+    "frames",
+    frames,
+    quick=grid(**PHOTOS, method=METHODS, iterations=20),
+    paper=grid(
+        **PHOTOS | dict(net="resnet20-4", side=16), method=METHODS, iterations=800
+    ),
+    trials=1,
+    by="iteration",
+    values=dict(psnr=NUMBER),
+    facts=("picture", "original"),
+    fixed=dict(batch_size=1, schedule=LEVEL) | GIVEN,
+)
+
+
+def early(ctx, seeds, data, net, side, beta, iterations):
+    """AGIC's first iterations on one image's gradient, with weights that fall, stay and rise."""
+    sizes = dict(iterations=iterations, snapshots=(20, 40, 100), relu=False)
+    x, images, _ = inverted(ctx, seeds, data, net, side, "AGIC", **sizes, beta=beta)
+    yield from qualities(ctx, seeds, x, images, data, side, "iteration")
+
+
+EARLY = Experiment(
+    "early",
+    early,
+    quick=grid(**PHOTOS, beta=[0.02, 1.0, 50.0], iterations=20),
+    paper=grid(**CIFAR10, beta=[0.02, 1.0, 50.0], iterations=150),
+    trials=(1, 3),
+    by="iteration",
+    fixed=dict(batch_size=1, schedule=LEVEL) | GIVEN,
+    **QUALITY,
+)
+
+
+SHAPES = [dict(shape="none", beta=1.0)] + [
+    dict(shape=s, beta=b) for b in (0.5, 2.0) for s in ("log", "exp", "linear")
+]
+
+
+def weight_shapes(ctx, seeds, data, net, side, shape, beta, iterations):
+    """AGIC on the gradients of four images, with one function of the layers' weights."""
+    sizes = dict(batch_size=4, iterations=iterations, relu=False)
+    x, images, _ = inverted(
+        ctx, seeds, data, net, side, "AGIC", **sizes, shape=shape, beta=beta
+    )
+    yield from quality(ctx, seeds, x, images[iterations], data, side)
+
+
+TABLE1 = Experiment(
+    "table1",
+    weight_shapes,
+    quick=[PHOTOS | s | dict(iterations=20) for s in SHAPES],
+    paper=[
+        WIDE | s | dict(data=data, iterations=1000)
+        for data in ("cifar10", "cifar100")
+        for s in SHAPES
+    ],
+    trials=(1, 4),
+    fixed=dict(batch_size=4, schedule=LEVEL) | GIVEN,
+    **QUALITY,
+)
+
+
+PLAIN = "untrained"
+VARIANTS = {
+    "untrained, no ReLU modifier": {"relu": False},
+    "untrained, BN 1": {"norms": "one"},
+}
+
+
+STATES = [PLAIN, *VARIANTS]
+QUICK9 = grid(**PHOTOS, state=STATES, trained=0, beta=[1.0, 50.0], iterations=30)
+QUICK9 += grid(**PHOTOS, state="trained", trained=40, beta=[1.0, 50.0], iterations=30)
+BETAS = dict(beta=[1.0, 2.0, 20.0, 50.0], iterations=2000)
+PAPER9 = grid(**WIDE, state=STATES, trained=0, **BETAS)
+PAPER9 += grid(**WIDE, state="trained", trained=150, **BETAS)
+ALONE = dict(batch_size=1, schedule=LEVEL, total_variation=1e-4) | EVAL
+
+
+def weighted(ctx, seeds, data, net, side, state, trained, beta, iterations):
+    """AGIC on one image's gradient by the ratio of the weights and the state of the network."""
+    sizes = dict(iterations=iterations, snapshots=CURVE, trained=trained)
+    more = {"beta": beta, **VARIANTS.get(state, {})}
+    x, images, _ = inverted(ctx, seeds, data, net, side, "AGIC", **sizes, **more)
+    yield from on_the_way(ctx, seeds, x, images, data, side, pictures=state == PLAIN)
+
+
+FIG9 = Experiment(
+    "fig9",
+    weighted,
+    quick=QUICK9,
+    paper=PAPER9,
+    trials=(2, 4),
+    fixed=ALONE,
+    tables=("fig9", "fig10"),
+    **PATH,
+)
