@@ -1,0 +1,155 @@
+"""RLU: learning rates, and accuracy along a training, by heterogeneity and by the number of auxiliary images."""
+
+import torch
+
+from fedleak.attacks.labels import ilrg, rlu
+from fedleak_book.experiments import Experiment, grid
+from fedleak.data.partitions import dirichlet, local_batches
+from fedleak.federated import fedavg
+from notebooks.rlu.experiments_base import (
+    ACCURACY,
+    ALPHAS,
+    AUX,
+    CLIENTS,
+    IACC,
+    LR,
+    ROUND,
+    RULED,
+    SCORES,
+    attack_rows,
+    count_labels,
+    round_facts,
+    local_updates,
+    accuracies,
+    sample_server,
+    split_images,
+    trained_lenet,
+)
+from notebooks.rlu.experiments_tables import untrained
+
+
+def learning_rates(ctx, seed, data, lr):
+    """Score iLRG and Algorithms 1 and 2 on an untrained network after ten steps, by learning rate."""
+    (pool, test), generator = (
+        split_images(ctx, data),
+        torch.Generator().manual_seed(seed),
+    )
+    model = ctx.build("lenet", pool.shape, pool.n_classes, seed=seed)
+    server, parts = (
+        sample_server(test, AUX, seed),
+        dirichlet(pool.y, CLIENTS, 0.5, seed),
+    )
+    first = rlu.prepare(model, server, trajectory="midpoint")
+    second = rlu.prepare(model, server)
+    for part in parts:
+        index = local_batches(part, 10, 32, generator)
+        update = fedavg(model, pool.x[index], pool.y[index], lr, share="delta")
+        answers = {
+            "iLRG": ilrg.recover(update, model),
+            "Algorithm 1": first.recover(update).counts,
+            "Algorithm 2": second.recover(update).counts,
+        }
+        for rule, n in answers.items():
+            iacc = accuracies(n, count_labels(pool.y[index], pool.n_classes))["iacc"]
+            yield {"rule": rule, "iacc": iacc, **round_facts(pool, parts, server)}
+
+
+RATES = Experiment(
+    "rates",
+    learning_rates,
+    quick=grid(data="mnist5k", lr=[0.01, 0.3]),
+    paper=grid(data="mnist", lr=[0.01, 0.03, 0.1, 0.3, 0.5], trials=10),
+    by="rule",
+    values=IACC,
+    facts=("images", "held", "aux"),
+    fixed=dict(net="lenet", batch_size=32, steps=10, alpha=0.5, stage=0) | ROUND,
+)
+
+
+TARGETS = {
+    "mnist": [0.0, 0.3, 0.6, 0.86, 0.95],
+    "svhn": [0.0, 0.3, 0.5, 0.7],
+    "cifar10": [0.0, 0.2, 0.3, 0.4, 0.5],
+}
+
+
+def along_training(ctx, seed, data, stage):
+    """Score every rule on the clients of one network at one stage of training."""
+    model, train, held_out = trained_lenet(ctx, data, "relu", stage, seed)
+    for row in attack_rows(ctx, model, data, 0.5, 10, 32, CLIENTS, seed):
+        yield {"train": train, "held_out": held_out, **row}
+
+
+FIG1 = Experiment(
+    "fig1",
+    along_training,
+    quick=grid(data="mnist5k", stage=[0.0, 0.3, 0.6, 0.86]),
+    paper=[s for d, stages in TARGETS.items() for s in grid(data=d, stage=stages)],
+    trials=(1, 3),
+    fixed=dict(net="lenet", batch_size=32, steps=10, alpha=0.5, training="central")
+    | ROUND,
+    **RULED | dict(values=SCORES | dict(train=ACCURACY, held_out=ACCURACY)),
+)
+
+
+TENS = dict(activation="relu", batch_size=64, steps=10, clients=CLIENTS)
+TABLE3_VGG16 = Experiment(
+    "table3_vgg16",
+    untrained,
+    quick=grid(net="lenet", data="photos", alpha=[0.1, 5.0], **TENS),
+    paper=grid(net="vgg16", data="cifar10", alpha=ALPHAS, **TENS),
+    trials=(1, 10),
+    fixed=dict(lr=LR, stage=0),
+    tables="table3",
+    **RULED,
+)
+
+
+def heterogeneous(ctx, seed, data, stage, alpha):
+    """Score every rule on the clients of a partition."""
+    model, train, _ = trained_lenet(ctx, data, "relu", stage, seed)
+    for row in attack_rows(ctx, model, data, alpha, 10, 64, CLIENTS, seed):
+        yield {"train": train, **row}
+
+
+TABLE3 = Experiment(
+    "table3",
+    heterogeneous,
+    quick=grid(data="photos", stage=0.6, alpha=[0.1, 5.0]),
+    paper=grid(data="cifar10", stage=[0.0, 0.4], alpha=ALPHAS),
+    trials=(1, 3),
+    fixed=dict(net="lenet", batch_size=64, steps=10) | ROUND,
+    **RULED | dict(values=SCORES | dict(train=ACCURACY)),
+)
+
+
+def few_auxiliary(ctx, seed, data, stage, size):
+    """Score RLU by the number of auxiliary images per class."""
+    (pool, test), (model, train, _) = (
+        split_images(ctx, data),
+        trained_lenet(ctx, data, "relu", stage, seed),
+    )
+    server, parts = (
+        sample_server(test, size, seed),
+        dirichlet(pool.y, CLIENTS, 0.5, seed),
+    )
+    real = round_facts(pool, parts, sample_server(test, 100, seed))
+    real["most_aux"] = real.pop("aux")
+    attack = rlu.prepare(model, server, trajectory="midpoint")
+    for update, truth in local_updates(model, pool, 0.5, 10, 32, CLIENTS, seed):
+        counts = attack.recover(update).counts
+        yield {"train": train, "iacc": accuracies(counts, truth)["iacc"], **real}
+
+
+FIG2 = Experiment(
+    "fig2",
+    few_auxiliary,
+    quick=grid(data="mnist5k", stage=[0.0, 0.6], size=[5, 10, 50, 100]),
+    paper=grid(data="mnist", stage=[0.0, 0.6], size=[5, 10, 50, 100])
+    + grid(data="svhn", stage=[0.0, 0.5], size=[5, 10, 50, 100])
+    + grid(data="cifar10", stage=[0.0, 0.4], size=[5, 10, 50, 100]),
+    trials=(1, 3),
+    values=IACC | dict(train=ACCURACY),
+    facts=("images", "held", "most_aux"),
+    fixed=dict(net="lenet", batch_size=32, steps=10, alpha=0.5) | ROUND,
+)
