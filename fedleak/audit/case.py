@@ -4,16 +4,14 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import reduce
-from importlib.metadata import version
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedleak import models
-from fedleak.attacks.contest import view
 from fedleak.attacks.labels.learned.simulated import MakeDefence
-from fedleak.attacks.registry import Adversary, Attack, get
+from fedleak.attacks.registry import Attack, get
 from fedleak.audit.classifier import arrange_channels, check, copy_model, refuse_other_outputs
 from fedleak.audit.samples import Samples, divide, samples
 from fedleak.audit.setup import AS_DATA, Setup
@@ -24,7 +22,6 @@ from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.algorithms import Client
 from fedleak.federated.defences import Defence, protect
 from fedleak.federated.losses import TOLERANCE, Loss, LossForm, as_loss, differentiate, measure_form
-from fedleak.intervals import interval
 from fedleak.metrics import counts
 
 PROBES, RUNS = 4096, 3
@@ -36,8 +33,6 @@ TRAINING = 280
 """Iterations of an attacker that is trained once for a model and a batch size."""
 BATCHES, BATCHES_OF_MANY, FEW_CLASSES = 64, 32, 15
 """Simulated batches in each iteration, for a few classes and for more, whose batches have more rows to learn from."""
-MOST = 1000
-"""Samples that the accuracy is measured on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,69 +233,6 @@ def form_of(loss: Loss, logits: Tensor) -> LossForm | None:
         return measure_form(probed, logits.shape[1], logits.dtype)
 
 
-def describe_loss(case: Case) -> str:
-    """Return the clients' loss in words: its name, and what it was measured to be."""
-    loss = case.setup.loss
-    if loss is None:
-        return "mean cross-entropy"
-    name = getattr(getattr(loss, "func", loss), "__name__", type(loss).__name__)
-    return f"{name} ({case.form.describe() if case.form else 'not a cross-entropy with fixed targets'})"
-
-
-def about(model: nn.Module, adversary: Adversary) -> dict[str, Any]:
-    """Return what any report says of a model and who attacks it, and what the audit was run with."""
-    last = models.head(model)
-    return {
-        "classes": last.layer.out_features,
-        "head": last.name or "the model itself",
-        "tied": last.tied,
-        "tokens": bool(models.known_tokens(model)),
-        "adversary": adversary.name,
-        "versions": f"fedleak {version('fedleak')}, torch {torch.__version__}, {torch.get_num_threads()} threads",
-    }
-
-
 def image_attack(setup: Setup) -> Attack:
     """Return the image attack to run on request: InvG for one local step, AGIC for several."""
     return get("InvG" if setup.steps == 1 else "AGIC")
-
-
-def facts(case: Case, update: Update) -> dict[str, Any]:
-    """Return a report's facts about a set-up whose server sees updates like `update`."""
-    setup, model, clients, synthetic = case.setup, case.model, case.clients, case.setup.data is None
-    chance, accuracy, trained = (clients.class_counts.max() / len(clients)).item(), None, None
-    if not synthetic:
-        evaluated = copy.deepcopy(case.attacked).eval()
-        some = torch.randperm(len(clients), generator=torch.Generator().manual_seed(setup.seed))[:MOST]
-        passed = models.head_pass(evaluated, models.as_inputs(clients.x[some], model), chunk=200)
-        right = (passed.probabilities.argmax(1) == clients.y[some]).double().numpy()
-        accuracy, trained = right.mean().item(), interval(right)[0] > chance
-    fields_of_setup = {
-        field.name: getattr(setup, field.name) for field in fields(setup) if field.name not in ("model", "data", "loss")
-    }
-    return {
-        **fields_of_setup,
-        **about(model, setup.attacker),
-        "recorded": False,
-        "loss": describe_loss(case),
-        "others": "",
-        "name": setup.name or type(model).__name__,
-        "parameters": models.count_parameters(model),
-        "mode": "training" if model.training else "evaluation",
-        "shape": case.shape,
-        "samples": setup.steps * setup.batch_size,
-        "defences": [
-            repr(d) if is_dataclass(d) else getattr(d, "__name__", type(d).__name__)
-            for d in (*filter(None, [setup.dp_sgd]), *setup.defences)
-        ],
-        "told": case.knowledge["defence"] is not None,
-        "withheld": [name for name, _ in model.named_parameters() if name not in update.tensors],
-        "server": setup.attacker.server,
-        "synthetic": synthetic,
-        "inversions_lack": image_attack(setup).lacking(view(setup.attacker, update, model)),
-        "data": "synthetic data of the right shape" if synthetic else f"{clients.name}: {len(clients)} samples",
-        "auxiliary": len(case.aux),
-        "accuracy": accuracy,
-        "chance": chance,
-        "trained": trained,
-    }

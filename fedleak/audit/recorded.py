@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from fedleak.attacks.contest import Attempt, attempt, view
 from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, Attack, adversary_of, get
-from fedleak.audit.case import Case, about, fresh, prepare
+from fedleak.audit.case import Case, fresh, prepare
+from fedleak.audit.facts import about
 from fedleak.audit.findings import ASSUMPTIONS, PrivacyResult, noted
 from fedleak.audit.loop import PRIOR, Loop, Observation, sort_out, taking_part
 from fedleak.audit.report import Report

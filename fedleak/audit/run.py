@@ -16,7 +16,8 @@ from fedleak.attacks.registry import Attack, all_attacks
 from fedleak.attacks.result import Result
 from fedleak.audit.beyond_labels import invert_once
 from fedleak.audit.canary import canary, claim
-from fedleak.audit.case import Case, Trial, facts, image_attack, prepare
+from fedleak.audit.case import Case, Trial, image_attack, prepare
+from fedleak.audit.facts import facts
 from fedleak.audit.findings import AS_IT_IS, noted
 from fedleak.audit.informed import informed_attacks
 from fedleak.audit.loop import PRIOR, Loop, Observation, sort_out, taking_part
