@@ -131,7 +131,7 @@ FIG6_NORMS = dataclasses.replace(FIG6_MODES, name="fig6_norms", paper=OTHERS)
 CHOICES_RESNET = dataclasses.replace(
     CHOICES_MODES,
     name="choices_resnet",
-    paper=grid(**RESNET, data="cifar100", trials=5),
+    paper=grid(**RESNET, data="cifar100", trials=15),
 )
 FIG6_RESNET = dataclasses.replace(
     FIG6_MODES, name="fig6_resnet", paper=grid(**RESNET, data="cifar100", trials=5)
