@@ -6,10 +6,11 @@ from datetime import date
 import pytest
 
 from fedleak_book import counts, paths
-from fedleak_book.experiments import published, recheck, verdicts
+from fedleak_book.experiments import published, recheck, records, verdicts
 from fedleak_book.experiments.recheck import DIFFERS, SAME
 
 SEED = int(os.environ.get("FEDLEAK_RECHECK_SEED", date.today().toordinal()))
+KEYS = {"iteration", "batch_size", "attack"}
 BUDGET = float(os.environ.get("FEDLEAK_RECHECK_BUDGET", "60"))
 
 
@@ -26,6 +27,23 @@ def test_recorded_cells_come_out_again(capsys):
     assert wrong == [], "record these anew if their trials were meant to change: fedleak record NAME EXPERIMENT"
     verdicts = [v for rows in outcomes.values() for v in rows["verdict"]]
     assert verdicts.count(SAME) >= len(verdicts) / 2, "too many trials turn out differently for rounding to be why"
+
+
+def test_records_that_add_trials_begin_with_the_same_ones():
+    def rows(name, **cell):
+        table = records.recorded("llg", name)[0].query(" and ".join(f"{k} == {v!r}" for k, v in cell.items()))
+        return table.set_index(["trial", *KEYS & {*table}]).sort_index()["asr"]
+
+    early = rows("fig6", algorithm="FedAvg", data="mnist").pipe(
+        lambda t: t[t.index.get_level_values("iteration") <= 300]
+    )
+    for first, more in (
+        (early, rows("fig6_early")),
+        (rows("fig4", algorithm="FedAvg", data="celeba-hair"), rows("fig4_faces")),
+    ):
+        shared = first.index.intersection(more.index)
+        assert len(shared) > 50
+        assert (first[shared] - more[shared]).abs().max() < 1e-9
 
 
 def test_the_scoreboard_counts_all_that_the_papers_print():

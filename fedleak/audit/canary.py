@@ -85,7 +85,7 @@ def claim(setup: Setup, tensors: int) -> Privacy | None:
     """Return the privacy claim for a client's part in a round that shares `tensors` tensors; None without a claim.
 
     A client's own noise counts with what its clipping leaves: two updates whose tensors are each clipped to a norm C
-    differ by 2 C √tensors at most.
+    differ by 2 C √tensors at most, two that are clipped as a whole by 2 C.
     """
     stated, delta = setup.claimed or (None, DELTA)
     if setup.dp_sgd is not None:

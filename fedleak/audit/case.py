@@ -150,7 +150,7 @@ def known_defence(setup: Setup, model: nn.Module) -> MakeDefence | None:
     """Return the clients' defences as an attacker simulates them on the head; None where there are none or it cannot.
 
     It cannot behind local steps, whose change is defended and not the gradient, nor where a defence works on other
-    layers alone or fails on the head's.
+    layers alone, fails on the head's, or changes the head by what the other layers have, as clipping of a whole update.
     """
     if not setup.defences or setup.scheme is not None or setup.clients > 1:
         return None
@@ -163,10 +163,16 @@ def known_defence(setup: Setup, model: nn.Module) -> MakeDefence | None:
     named = dict(model.named_parameters())
     pair = {name: torch.stack([named[name].detach()] * 2) for name in (last.weight, last.bias) if name in named}
     try:
-        sent = make(2, 0)(pair, torch.arange(2))
+        beside = {**pair, "another layer": next(iter(pair.values())).new_full((2, 100), 1e3)}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            alone = make(2, 0)(pair, torch.arange(2))
+            torch.manual_seed(0)
+            together = make(2, 0)(beside, torch.arange(2))
     except Exception:  # a defence of somebody's own may raise anything
         return None
-    return make if last.weight in sent else None
+    same = all(torch.allclose(alone[name], together[name]) for name in {*alone} & {*together})
+    return make if last.weight in alone and same else None
 
 
 def prepare(setup: Setup) -> Case:

@@ -116,10 +116,11 @@ class PureNoise:
 
 @dataclass
 class ClippedNoise:
-    """Clip each tensor to the L2 norm `bound`, then add noise (LLG, Sec. 6.5.1, after Geyer et al. 2017).
+    """Clip an update's L2 norm to `bound`, then add noise (LLG, Sec. 6.5.1, after Geyer et al. 2017).
 
-    The clipping is ``p / max(1, ||p|| / bound)``, per tensor as in the released code, or of the `whole` update as in
-    DP-SGD (Abadi et al. 2016). Raises `ValueError` if `bound` or `sigma` is not a positive number.
+    A tensor with norm N is divided by ``max(1, N / bound)``. N is the tensor's own norm, as in LLG's released code, so
+    that an update of T tensors has a norm of at most ``bound * sqrt(T)``; or, if `whole`, that of the whole update, as
+    in DP-SGD (Abadi et al. 2016). Raises `ValueError` if `bound` or `sigma` is not a positive number.
     """
 
     bound: float
@@ -138,14 +139,14 @@ class ClippedNoise:
 
     def clip(self, updates: Mapping[str, Tensor]) -> Stacked:
         """Clip the updates of K clients, ``{name: [K, ...]}``."""
-        norms = {name: t.flatten(1).norm(dim=1) for name, t in updates.items()}
-        if self.whole:
+        norms = {name: t.reshape(len(t), -1).norm(dim=1) for name, t in updates.items()}
+        if self.whole and norms:
             norms = dict.fromkeys(norms, torch.stack([*norms.values()]).norm(dim=0))
-        excess = {name: (norm / self.bound).clamp(min=1) for name, norm in norms.items()}
+        excess = {name: (norms[name] / self.bound).clamp(min=1).to(t.dtype) for name, t in updates.items()}
         return {name: t / excess[name].view(-1, *[1] * (t.dim() - 1)) for name, t in updates.items()}
 
     def largest_norm(self, tensors: int) -> float:
-        """Return the largest norm of a clipped update of this many tensors."""
+        """Return the largest norm of a clipped update of this many tensors, before the noise."""
         return self.bound * (1.0 if self.whole else math.sqrt(tensors))
 
 

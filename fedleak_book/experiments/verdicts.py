@@ -95,7 +95,7 @@ def _together(words: Sequence[str], decides: bool = True) -> str:
 
 
 def _scanned(item: Published, points: Sequence[Measured], rules: Choices, grade: str) -> Judgement | None:
-    """Return the verdict over every joint choice of the settings that are not printed.
+    """Return the verdict over every joint choice of the settings that are not printed, each by its largest record.
 
     None where one was not measured, unless the others have decided verdicts that differ: then it depends all the same.
     """
@@ -107,7 +107,7 @@ def _scanned(item: Published, points: Sequence[Measured], rules: Choices, grade:
     for joint in itertools.product(*ranges):
         want = dict(zip(settings, joint, strict=True))
         matching = [p for p in points if all(want[name] == value for name, value in free(p).items())]
-        chosen += matching[:1]
+        chosen += [max(matching, key=lambda point: point.n)] if matching else []
         missing += not matching
     words, notes = [of_point(item, point) for point in chosen], []
     if missing and _together(words) != DEPENDS:

@@ -104,7 +104,7 @@ TABLE1 = Experiment(
 
 
 def at_lengths(ctx, seed, longest, shortest=None, **setting):
-    """The same at a quarter of a training, or at its `shortest` part, at twice that, and so on to its end."""
+    """The same at the `shortest` length (a quarter by default), at half of the training, and at its end."""
     shortest = shortest or longest // 4
     how = dict(iterations=longest, moments=longest // shortest)
     for row in trained_under(ctx, seed, **how, **setting):
@@ -134,18 +134,20 @@ WHOLE, AVERAGE = "the whole update", "the average"
 
 
 def at_readings(ctx, seed, noise_in, clipping, participants, longest, **setting):
-    """The same where σ is that of the average of the updates, or where the whole update is clipped."""
+    """The same where the noise's σ is that of the average of the updates; clipping is of the whole update."""
     averaged = participants if noise_in == AVERAGE else 1
     how = dict(whole=clipping == WHOLE, averaged=averaged, participants=participants)
     how |= dict(longest=longest, shortest=min(500, longest // 2))
     # The noise drives some networks so far that their gradients are denormal: a CPU is half as fast with such numbers.
     torch.set_flush_denormal(True)
-    yield from at_lengths(ctx, seed, **setting, **how)
-    torch.set_flush_denormal(False)
+    try:
+        yield from at_lengths(ctx, seed, **setting, **how)
+    finally:
+        torch.set_flush_denormal(False)
 
 
-def readings(settings, longest):
-    """Settings of the strongest noise and clipping at the readings that the other records do not have."""
+def with_averaged_noise(settings, longest):
+    """Settings of noise, and at half the length of clipping, where the noise is that of the average."""
     averaged = [s | dict(noise_in=AVERAGE) for s in long(settings, longest)]
     clipped = dict(clipping=WHOLE, longest=longest // 2)
     return [
@@ -157,8 +159,8 @@ STRONGEST = [s for s in TABLE1.paper if (s["defence"], s["level"]) in STRONG[1:3
 TABLE1_READINGS = Experiment(
     "table1_readings",
     at_readings,
-    quick=readings(TABLE1.quick[2:3], 40),
-    paper=readings(STRONGEST, 2000),
+    quick=with_averaged_noise(TABLE1.quick[1:3], 40),
+    paper=with_averaged_noise(STRONGEST, 2000),
     trials=(1, 3),
     tables="table1",
     **LEARNED | dict(by="iterations"),

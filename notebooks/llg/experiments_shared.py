@@ -101,8 +101,8 @@ def extracted(g, dummy, auxiliary, size, steps):
 def make_defence(kind, level, seed, clients=1, whole=False, averaged=1):
     """The defence of this name and level.
 
-    `whole` clips the norm of the whole update. The noise's σ is that of an update, or of the average of so many: its
-    updates have √averaged times as much.
+    `whole` clips the norm of the whole update. `averaged`: σ is that of the mean of this many updates, so that each of
+    them gets √averaged times as much noise.
     """
     scale = averaged**0.5
     makers = {

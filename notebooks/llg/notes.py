@@ -91,12 +91,15 @@ def fig7(run):
     )
 
     def above_guess(of, algorithm):
-        cells = run.best(of).query("algorithm == @algorithm and level in (0, 1)")
-        found = cells.pivot_table("asr", "batch_size", "defence")
+        rows = of.query("algorithm == @algorithm and level in (0, 1)")
+        found = rows.pivot_table("asr", "batch_size", "defence")
         return 100 * (found["dp"] - found["random guess"])
 
-    at_16 = [-above_guess(of, "FedSGD")[16] for of in (e.FIG7_BLOCKS, e.FIG7_WHOLE)]
-    most = [above_guess(of, "FedAvg").max() for of in (e.FIG7_BLOCKS, e.FIG7_WHOLE)]
+    records = [run.best(of) for of in (e.FIG7_BLOCKS, e.FIG7_WHOLE)]
+    at_16 = [-above_guess(of, "FedSGD")[16] for of in records]
+    averaged = [above_guess(of, "FedAvg") for of in records]
+    first = [of.pop(1) for of in averaged]
+    below = [f"{-of.max():.0f} to {-of.min():.0f}" for of in averaged]
     return f"""
     Real compression keeps the entries of a tensor with the largest magnitudes; rows of rare labels can be lost. For one gradient,
     θ = 40 % costs LLG+ at most {max(forty):.1f} points. The released code mistakes the numbers of the weakest classes for positions in
@@ -105,9 +108,10 @@ def fig7(run):
     FedAvg. The paper sees a slight effect; the difference is unexplained. With noise of σ = 1, LLG+ recovers {noisy:.2f} of the labels
     of 8 samples, the batch size of Table 1.
 
-    The paper does not say whether the norm of each tensor is clipped, as in the released code, or that of the whole update. Clipped to β = 1 with its
-    noise, LLG+ is below the random guess by {at_16[0]:.1f} points at B = 16 under FedSGD (1,600 networks), and by {at_16[1]:.1f} if the whole
-    update is clipped (800). Under FedAvg it is above the guess by at most {most[0]:.1f} points (2,700 networks) and {most[1]:.1f} (800).
+    The paper does not say whether the norm of each tensor is clipped, as in the released code, or that of the whole update. With updates clipped to β = 1
+    and their noise, LLG+ is {at_16[0]:.1f} points below the random guess at B = 16 under FedSGD if each tensor is clipped, and {at_16[1]:.1f} if the whole update is.
+    Under FedAvg it is {below[0]} and {below[1]} points below the guess for B ≥ 2, and {first[0]:.1f} and {first[1]:.1f} above it for one image.
+    The evidence counts the networks; those with whole updates are the first of the others.
     """
 
 
@@ -123,8 +127,6 @@ def table1(run):
     clipped = {a: listed((a, "dp", 1.0)) for a in e.STEPS}
     read = run.best(e.TABLE1_READINGS).set_index(["algorithm", "defence", "iterations"])
     read = read["accuracy"].unstack().sort_index(axis=1)
-    both = [read.loc[a, "dp"] for a in e.STEPS]
-    assert both[0][500] < 0.524 < both[0][1000] and both[1][1000] < 0.525  # noqa: PT018
     averaged = {
         key: ", ".join(map("{:.3f}".format, read.loc[key].dropna()))
         for key in read.index
@@ -132,14 +134,15 @@ def table1(run):
     return f"""
     In Sec. 6.5 every client adds its own noise, so the mean of 100 participants has a tenth of it. σ = 1 then costs
     {lost[0]:.1f} points under FedSGD and {lost[1]:.1f} under FedAvg. The paper's 0.101 and 0.135 are far lower. If σ is that of the noise *in the mean*,
-    three trainings end, after 500, 1,000 and 2,000 iterations, at {averaged["FedSGD", "noise"]} under FedSGD, which fits, and at
-    {averaged["FedAvg", "noise"]} under FedAvg, which does not: this value differs at every length and for either noise.
+    the mean accuracy of three trainings after 500, 1,000 and 2,000 iterations is {averaged["FedSGD", "noise"]} under FedSGD. These and the printed value
+    are at chance level, which any noise reaches that is strong enough: they do not identify σ. Under FedAvg it is {averaged["FedAvg", "noise"]}:
+    FedAvg's value differs at every length, whether σ is that of each update or of the mean.
 
     **The paper does not print its training length.** After 500, 1,000 and 2,000 iterations FedSGD without a defence is at {ends["FedSGD"]}
     (printed: 0.933) and FedAvg at {ends["FedAvg"]} (0.945), so the two shorter lengths do not give FedAvg's row. Clipped at 1, tensor by tensor as in the
-    released code, they are at {clipped["FedSGD"]} and {clipped["FedAvg"]} (0.524 and 0.525). If the whole update is clipped and the noise is that of the mean,
-    they are at {averaged["FedSGD", "dp"]} and {averaged["FedAvg", "dp"]} after 500 and 1,000 iterations: FedSGD passes the printed value between the two, FedAvg is
-    still below it. The two changes were not measured one by one.
+    released code, FedSGD is at {clipped["FedSGD"]} (0.524) and FedAvg at {clipped["FedAvg"]} (0.525). With the whole update clipped and the noise of the mean,
+    FedSGD is at {averaged["FedSGD", "dp"]} and FedAvg at {averaged["FedAvg", "dp"]} after 500 and 1,000 iterations. That is closer, but neither length gives
+    both values, and the two changes were not measured one by one.
     """
 
 

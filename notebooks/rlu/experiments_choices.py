@@ -119,7 +119,7 @@ TABLE4_CHOICES = Experiment(
     tables="table4",
     **RULED | dict(values=IACC),
 )
-TABLE4_STRONG = dataclasses.replace(  # more trials of what 20 left open
+TABLE4_STRONG = dataclasses.replace(  # 60 networks where 20 left a verdict open
     TABLE4_CHOICES,
     name="table4_strong",
     quick=schemes_of(data="mnist5k")[-1:],

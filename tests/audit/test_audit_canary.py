@@ -105,6 +105,9 @@ def test_a_clients_noise_counts_with_what_clipping_each_tensor_leaves(of):
     assert 0 < row.gaussian <= row.privacy.claimed
     (less,) = of(defences=[ClippedNoise(0.2, 0.5, 0), Withhold(["1.bias"])]).privacy
     assert less.privacy.claimed == pytest.approx(gaussian_epsilon(2 * 0.2 * math.sqrt(3) / 0.5, DELTA))
+
+
+def test_a_clients_noise_counts_with_the_bound_where_the_whole_update_is_clipped(of):
     (whole,) = of(defences=[ClippedNoise(0.2, 0.5, 0, whole=True)]).privacy
     assert whole.privacy.claimed == pytest.approx(gaussian_epsilon(2 * 0.2 / 0.5, DELTA))
     assert 0 < whole.gaussian <= whole.privacy.claimed

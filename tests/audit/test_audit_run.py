@@ -264,6 +264,16 @@ def test_every_trial_draws_its_own_noise_and_starts_without_memory():
     assert report.ranking()
 
 
+def test_an_attacker_simulates_only_defences_of_which_the_head_shows_all():
+    def drawn(updates, clients):
+        return {name: t + torch.randn_like(t) for name, t in updates.items()}
+
+    for defence in (PureNoise(0.5, 3), ClippedNoise(1.0, 0.5, 3), Sparsification(0.5), drawn):
+        assert prepare(quick(defences=[defence])).knowledge["defence"] is not None
+    whole = ClippedNoise(1.0, 0.5, 3, whole=True)
+    assert prepare(quick(defences=[whole])).knowledge["defence"] is None, "the other layers' norms count"
+
+
 def test_an_attack_that_fails_now_and_then_says_how_often(monkeypatch):
     attack, calls = get("LLG"), []
 

@@ -56,6 +56,27 @@ def test_clipping_bounds_every_tensor_and_keeps_directions_and_small_tensors(see
     assert all(torch.equal(both[name], alone[name]) for name in updates), "clipping, then noise"
 
 
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6), bound=st.floats(0.01, 10.0), clients=st.integers(1, 3))
+def test_whole_clipping_bounds_the_update_by_one_factor_and_keeps_small_ones(seed, bound, clients):
+    updates = stacked(seed, clients)
+    clipped = ClippedNoise(bound, 0.1, seed=7, whole=True).clip(updates)
+    for client in range(clients):
+        norm = torch.cat([t[client].flatten() for t in updates.values()]).norm().item()
+        factor = min(1.0, bound / norm)
+        for name, tensor in updates.items():
+            torch.testing.assert_close(clipped[name][client], tensor[client] * factor, rtol=1e-12, atol=1e-15)
+
+
+def test_clipping_takes_scalars_mixed_precision_and_nothing():
+    updates = {"scale": torch.tensor([3.0, 0.3]), "w": torch.tensor([[4.0], [0.4]], dtype=torch.float64)}
+    clipped = ClippedNoise(1.0, 1.0, seed=0, whole=True).clip(updates)
+    torch.testing.assert_close(clipped["scale"], torch.tensor([0.6, 0.3]))
+    assert clipped["scale"].dtype == torch.float32
+    assert clipped["w"].dtype == torch.float64
+    assert ClippedNoise(1.0, 1.0, seed=0, whole=True).clip({}) == {}
+
+
 def test_golden_clipping():
     # Norm of (3, 4) is 5; the bound 1 scales by 1/5. (0.3, 0.4) has norm 0.5 and stays.
     clip = ClippedNoise(1.0, 1.0, seed=0).clip
