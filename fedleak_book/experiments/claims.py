@@ -81,9 +81,9 @@ class Claim:
             if any(not d.why for d in about["differences"]):
                 about["effects"] = tuple(self._effects(paper, item, settled))
         about["ends"] = self.kind.range
-        *estimated, n = result
+        value, low, high, n = result
         n *= min(e.fixed.get("block", 1) for e in self.of)  # a trial that is the mean of a block of networks
-        return Measured(self.id, *estimated, n, all(e.exact for e in self.of), **about)
+        return Measured(self.id, value, low, high, n, all(e.exact for e in self.of), **about)
 
     def measure_run(self, run: Any) -> Iterator[Measured]:
         """Measure a prediction on a chapter's results: a number for each of its bounds, the last item may be a note."""
