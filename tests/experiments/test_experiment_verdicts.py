@@ -76,6 +76,12 @@ def test_the_interval_decides_the_verdict(changes, low, high, n, expected):
     assert judged([point], **changes) == (expected, "A")
 
 
+def test_the_record_with_the_most_networks_decides():
+    few, many = Measured("a", 0.75, 0.70, 0.80, 10), Measured("a", 0.9, 0.88, 0.92, 1600)
+    assert judged([few]) == (DIFFERS, "A")
+    assert judged([few, many]) == judged([many, few]) == (AGREES, "A")
+
+
 FAR, SAMPLE = Difference("side", 16, 32.0), Difference("images", 500, 5000.0, "sample of 500 images")
 
 

@@ -14,6 +14,7 @@ from fedleak.federated.defences import (
     Sparsification,
     protect,
 )
+from notebooks.llg.experiments_shared import make_defence
 
 ONE = torch.tensor([0])
 
@@ -75,6 +76,16 @@ def test_clipping_takes_scalars_mixed_precision_and_nothing():
     assert clipped["scale"].dtype == torch.float32
     assert clipped["w"].dtype == torch.float64
     assert ClippedNoise(1.0, 1.0, seed=0, whole=True).clip({}) == {}
+
+
+def test_noise_of_the_average_of_a_hundred_updates_is_tenfold_in_each():
+    for kind, sigma in (("noise", 1.0), ("dp", 0.1)):
+        updates = {"w": torch.zeros(100, 10_000)}
+        each, mean = (make_defence(kind, 1.0, 0, averaged=number)(updates, ONE)["w"].mean(0) for number in (1, 100))
+        assert 0.09 * sigma < each.std() < 0.11 * sigma
+        assert 0.9 * sigma < mean.std() < 1.1 * sigma
+    assert not make_defence("dp", 1.0, 0).whole
+    assert make_defence("dp", 1.0, 0, whole=True).whole
 
 
 def test_golden_clipping():
