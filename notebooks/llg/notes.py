@@ -111,7 +111,7 @@ def fig7(run):
     The paper does not say whether the norm of each tensor is clipped, as in the released code, or that of the whole update. With updates clipped to β = 1
     and their noise, LLG+ is {at_16[0]:.1f} points below the random guess at B = 16 under FedSGD if each tensor is clipped, and {at_16[1]:.1f} if the whole update is.
     Under FedAvg it is {below[0]} and {below[1]} points below the guess for B ≥ 2, and {first[0]:.1f} and {first[1]:.1f} above it for one image.
-    The evidence counts the networks; those with whole updates are the first of the others.
+    The networks whose whole updates are clipped are the first of those with clipped tensors; the table says how many.
     """
 
 
