@@ -199,4 +199,5 @@ def table1(cells, printed):
         .reindex([level for level in LEVELS if level in ours.index])
         .reset_index()
     )
-    return table.assign(defence=table["defence"].map(names))
+    level = table["level"].map("{:g}".format)
+    return table.assign(defence=table["defence"].map(names), level=level)
