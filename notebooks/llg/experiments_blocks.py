@@ -39,9 +39,10 @@ CELLS_WHOLE = {
 """The same where the whole update is clipped."""
 
 
-def one_network(ctx, seed, data, algorithm, cells, whole):
+def one_network(ctx, seed, data, algorithm, cells=CELLS, whole=False):
     """ASR of LLG+ on one network by batch size and defence, {(B, defence, level): ASR}, and the data set's images."""
     (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
+    cells = cells[algorithm]
     weights = spawned(seed, "weights")
     model = ctx.build("cnn", images.shape, images.n_classes, seed=weights)
     chosen, rates = spawned(seed, "probes"), {}
@@ -66,9 +67,9 @@ def one_network(ctx, seed, data, algorithm, cells, whole):
 def blocks(ctx, seed, data, algorithm, block=BLOCK, cells=CELLS, whole=False):
     """Mean ASR over the networks of a block, and the sum of the squared deviations from it."""
     networks = [
-        one_network(ctx, spawned(seed, f"network {k}"), data, algorithm, cells[algorithm], whole)
+        one_network(ctx, spawned(seed, f"network {k}"), data, algorithm, cells, whole)
         for k in range(block)
-    ]  # fmt: skip
+    ]
     for size, kind, level in networks[0][0]:
         asr = np.array([rates[size, kind, level] for rates, _ in networks])
         yield {

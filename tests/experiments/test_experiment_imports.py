@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import sys
 
 import pytest
 
@@ -90,11 +91,13 @@ def test_an_import_in_a_circle_ends(checkout):
 
 @pytest.mark.parametrize("paper", ["llg", "lia_sa", "rlu", "gdbr", "agic", "learned"])
 def test_all_that_a_chapters_experiments_name_is_hashed(paper):
-    """What the module really holds after its import, of the project, is in the files that were found in the source."""
-    module = running.module(paper, "experiments")
+    """What the modules hold after their import, of the project, is in the files that were found in the source."""
+    running.module(paper, "experiments")
     files = set(imported_files([f"notebooks.{paper}.experiments"]))
-    used = {value.__module__ for value in vars(module).values() if inspect.isfunction(value) or inspect.isclass(value)}
-    used |= {value.__name__ for value in vars(module).values() if inspect.ismodule(value)}
+    modules = [m for name, m in sys.modules.items() if name.startswith(f"notebooks.{paper}.experiments")]
+    held = [value for module in modules for value in vars(module).values()]
+    used = {value.__module__ for value in held if inspect.isfunction(value) or inspect.isclass(value)}
+    used |= {value.__name__ for value in held if inspect.ismodule(value)}
     named = {name for name in used if name.split(".")[0] in PACKAGES}
     assert {name for name in named if file_of(name) not in files} == set()
     assert len(named) > 5
