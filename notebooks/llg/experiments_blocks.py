@@ -16,6 +16,7 @@ from notebooks.llg.experiments_shared import (
     LR,
     SIZES,
     STEPS,
+    WHOLE,
     client,
     counted,
     make_defence,
@@ -107,5 +108,5 @@ FIG7_WHOLE = dataclasses.replace(
     name="fig7_whole",
     trial=blocks_whole,
     paper=grid(data="mnist", algorithm=list(STEPS), trials=40),
-    fixed=FIG7_BLOCKS.fixed | {"clipping": "the whole update"},
+    fixed=FIG7_BLOCKS.fixed | {"clipping": WHOLE},
 )

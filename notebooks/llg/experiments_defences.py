@@ -16,6 +16,7 @@ from notebooks.llg.experiments_shared import (
     SMALL,
     STEPS,
     TRAINED,
+    WHOLE,
     client,
     counted,
     federated,
@@ -130,7 +131,7 @@ TABLE1_LENGTHS = Experiment(
 )
 
 
-WHOLE, AVERAGE = "the whole update", "the average"
+AVERAGE = "the average"
 
 
 def at_readings(ctx, seed, noise_in, clipping, participants, longest, **setting):

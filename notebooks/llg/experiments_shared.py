@@ -17,6 +17,7 @@ VARIANTS = ["LLG", "LLG*", "LLG+"]
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
 STEPS = {"FedSGD": 1, "FedAvg": 10}
 LR = 0.1  # of the local steps
+WHOLE = "the whole update"  # is clipped
 ASR = dict(asr=rate("batch_size", {"algorithm": STEPS}))
 ACCURACY = dict(accuracy=rate(10_000))
 SMALL = dict(data="mnist5k", users=75, participants=20, iterations=200)

@@ -90,16 +90,16 @@ def fig7(run):
         run, e.FIG7, algorithm="FedSGD", defence="noise", level=1.0, batch_size=8
     )
 
-    def above_guess(of, algorithm):
-        rows = of.query("algorithm == @algorithm and level in (0, 1)")
-        found = rows.pivot_table("asr", "batch_size", "defence")
-        return 100 * (found["dp"] - found["random guess"])
+    def above_guess(cells, algorithm):
+        rows = cells.query("algorithm == @algorithm and level in (0, 1)")
+        wide = rows.pivot_table("asr", "batch_size", "defence")
+        return 100 * (wide["dp"] - wide["random guess"])
 
-    records = [run.best(of) for of in (e.FIG7_BLOCKS, e.FIG7_WHOLE)]
-    at_16 = [-above_guess(of, "FedSGD")[16] for of in records]
-    averaged = [above_guess(of, "FedAvg") for of in records]
-    first = [of.pop(1) for of in averaged]
-    below = [f"{-of.max():.0f} to {-of.min():.0f}" for of in averaged]
+    clippings = [run.best(blocks) for blocks in (e.FIG7_BLOCKS, e.FIG7_WHOLE)]
+    at_16 = [-above_guess(cells, "FedSGD")[16] for cells in clippings]
+    averaged = [above_guess(cells, "FedAvg") for cells in clippings]
+    one_image = [excess.pop(1) for excess in averaged]
+    below = [f"{-excess.max():.0f} to {-excess.min():.0f}" for excess in averaged]
     return f"""
     Real compression keeps the entries of a tensor with the largest magnitudes; rows of rare labels can be lost. For one gradient,
     θ = 40 % costs LLG+ at most {max(forty):.1f} points. The released code mistakes the numbers of the weakest classes for positions in
@@ -110,7 +110,7 @@ def fig7(run):
 
     The paper does not say whether the norm of each tensor is clipped, as in the released code, or that of the whole update. With updates clipped to β = 1
     and their noise, LLG+ is {at_16[0]:.1f} points below the random guess at B = 16 under FedSGD if each tensor is clipped, and {at_16[1]:.1f} if the whole update is.
-    Under FedAvg it is {below[0]} and {below[1]} points below the guess for B ≥ 2, and {first[0]:.1f} and {first[1]:.1f} above it for one image.
+    Under FedAvg it is {below[0]} and {below[1]} points below the guess for B ≥ 2, and {one_image[0]:.1f} and {one_image[1]:.1f} above it for one image.
     The networks whose whole updates are clipped are the first of those with clipped tensors; the table says how many.
     """
 

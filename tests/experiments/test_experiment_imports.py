@@ -95,9 +95,9 @@ def test_all_that_a_chapters_experiments_name_is_hashed(paper):
     running.module(paper, "experiments")
     files = set(imported_files([f"notebooks.{paper}.experiments"]))
     modules = [m for name, m in sys.modules.items() if name.startswith(f"notebooks.{paper}.experiments")]
-    held = [value for module in modules for value in vars(module).values()]
-    used = {value.__module__ for value in held if inspect.isfunction(value) or inspect.isclass(value)}
-    used |= {value.__name__ for value in held if inspect.ismodule(value)}
+    values = [value for module in modules for value in vars(module).values()]
+    used = {value.__module__ for value in values if inspect.isfunction(value) or inspect.isclass(value)}
+    used |= {value.__name__ for value in values if inspect.ismodule(value)}
     named = {name for name in used if name.split(".")[0] in PACKAGES}
     assert {name for name in named if file_of(name) not in files} == set()
     assert len(named) > 5
