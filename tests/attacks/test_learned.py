@@ -47,18 +47,31 @@ def pool(per_class=40, seed=0, noise=0.3, classes=CLASSES):
 MODEL = build("fcn3", SHAPE, CLASSES, seed=0)
 
 
-def drawn(count, seed, batch_size=B, composition="unbalanced"):
+def drawn(count, seed, batch_size=B, composition="unbalanced", clients=None, model=MODEL):
     """Real updates of images that the attacker does not have, and their counts ``[count, n]``."""
-    generator, clients = torch.Generator().manual_seed(seed), pool(seed=9)
+    generator, clients = torch.Generator().manual_seed(seed), clients or pool(seed=9)
     labels = compose(composition, batch_size, CLASSES, count, generator)
     place = torch.randint(40, labels.shape, generator=generator)
     index = clients.class_order[labels * 40 + place]
-    return [fedsgd(MODEL, clients.x[i], clients.y[i]) for i in index], counts(labels, CLASSES)
+    return [fedsgd(model, clients.x[i], clients.y[i]) for i in index], counts(labels, CLASSES)
 
 
 @pytest.fixture(scope="module")
 def attacker():
     return learned.train(MODEL, pool(), B, iterations=150)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_neurons_dead_on_all_auxiliary_images_may_be_active_for_clients(seed):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, CLASSES))
+    model[1].weight.data[0], model[1].bias.data[0] = torch.eye(16)[15], -1.0  # active where the last pixel is above 1
+    clients = pool(seed=9)
+    clients.x[:, 0, 3, 3] = 2.0
+    attacker = learned.train(model, pool(), B, iterations=150)
+    updates, truth = drawn(20, seed, clients=clients, model=model)
+    recovered = torch.stack([attacker.read(update, model).counts for update in updates])
+    assert instance_accuracy(recovered, truth).mean() > 0.8
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -44,7 +44,7 @@ def test_every_model_is_audited_and_left_as_it_was(name):
     report = audit(Setup(model=model, shape=shape, batch_size=4, trials=1, auxiliary=4))
     assert len(report.ranking()) >= 5
     assert "LLG" in report.ranking()
-    assert report.table.set_index("attack").loc["LLG", "iacc"] >= 0.25
+    assert report.table.set_index("attack").loc["RLU", "iacc"] >= 0.5  # needs no inputs of the head of one sign
     for key, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[key]), key
     assert not hasattr(model, "input_shape")

@@ -108,6 +108,9 @@ class LearnedAttacker:
         pieces = sizes.split(1000, dim=1)  # torch.quantile limits the size of its input
         self.feature_unit = torch.cat([piece.quantile(0.9, dim=0) for piece in pieces]).clamp(min=1e-12)
         columns = self._scale_features(first, self._log_shares(first))
+        # A neuron that is dead on all auxiliary images may be active for a client. Its feature has no scale here, so
+        # that it would decide alone: real features are cut at the range of the simulated ones.
+        self.feature_min, self.feature_max = columns.amin(0), columns.amax(0)
         self.feature_mean, self.feature_std = columns.mean(0), columns.std(0).clamp(min=1e-3)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
@@ -187,7 +190,8 @@ class LearnedAttacker:
     def _network_inputs(self, observation: Observation) -> tuple[Tensor, Tensor]:
         """Return the network's inputs, `rows` and `logs`; they do not depend on learned parameters."""
         logs = self._log_shares(observation)
-        return (self._scale_features(observation, logs) - self.feature_mean) / self.feature_std, logs
+        columns = self._scale_features(observation, logs).clamp_(self.feature_min, self.feature_max)
+        return (columns - self.feature_mean) / self.feature_std, logs
 
     def _predict_from_inputs(self, rows: Tensor, logs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         shares, distances = self.network(rows, logs)
