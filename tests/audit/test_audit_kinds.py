@@ -45,7 +45,7 @@ SETUPS = {
 
 
 def outcome(make):
-    """Return what an audit ends with: right (the best attack names nearly all), refused, or not measurable."""
+    """Return what an audit ends with: right (the best attack recovers four fifths and more), refused, or not measurable."""
     try:
         report = make()
     except ValueError as error:
@@ -55,7 +55,7 @@ def outcome(make):
         assert "Not measurable" in report.headline()[1] or "No labels" in report.headline()[0]
         return "not measurable"
     best = report.cases()["iacc"].max()
-    return "right" if best > 0.9 else f"WRONG: {best:.2f}, {report.table.iloc[0]['attack']}"
+    return "right" if best > 0.8 else f"WRONG: {best:.2f}, {report.table.iloc[0]['attack']}"
 
 
 def same(actual, expected):
