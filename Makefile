@@ -8,7 +8,7 @@ LOCK   ?= requirements.lock
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book today pdf axe look test test-processors test-slow test-pages test-platforms test-versions lint recheck lab paper bench clean
+.PHONY: help book today pdf axe look test test-processors test-seeds test-slow test-pages test-platforms test-versions lint recheck lab paper bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,11 @@ test-processors: $(READY) ## The numerical tests as other processors and numbers
 			env $$setting OMP_NUM_THREADS=$$threads $(BIN)/python -m pytest -q -m "not slow" tests/attacks tests/models tests/federated || failed="$$failed $$setting/$$threads"; \
 		done; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
+test-seeds: $(READY) ## The tests of minutes with other random seeds (SEEDS="1 2"): a test that rests on one lucky seed fails
+	failed=; for seed in $(or $(SEEDS),1 2); do \
+		FEDLEAK_TEST_SEED=$$seed OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 4 --dist loadfile || failed="$$failed $$seed"; \
+	done; test -z "$$failed" || { echo "failed with seed:$$failed"; exit 1; }
 
 test-slow: book ## The tests that take longer: notebooks, the book and its internal links, killed workers, grading, a cell of every experiment
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n auto --maxprocesses 4 --dist loadfile
