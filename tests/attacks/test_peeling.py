@@ -77,7 +77,7 @@ def test_small_batches_are_proven_whole(widths, precision):
 
 
 def test_taking_a_sample_off_makes_other_neurons_exclusive(monkeypatch):
-    """Without splitting, more labels are proven than the first round finds: over twelve batches, as luck decides one."""
+    """Without splitting, more labels are proven than in the first round: over twelve batches, as luck decides each."""
     monkeypatch.setattr(spear, "MAX_SAMPLES", 0)
     every_round = peeling.Peeled.peel_round
 
