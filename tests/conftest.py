@@ -13,8 +13,8 @@ from fedleak import metrics
 def seed(request, monkeypatch):
     """Begin every test in the same random state, whatever ran before it in this process.
 
-    ``FEDLEAK_TEST_SEED`` shifts it, and the seed of every `torch.manual_seed`: with `make test-seeds`, a test that passes
-    by one lucky seed fails. Tests of printed numbers are marked ``fixed_seed``.
+    ``FEDLEAK_TEST_SEED`` shifts it, and the seed of every `torch.manual_seed`: with `make test-seeds`, a test that
+    passes by one lucky seed fails. Tests of printed numbers are marked ``fixed_seed``.
     """
     is_fixed = request.node.get_closest_marker("fixed_seed") is not None
     shift, seeded = 0 if is_fixed else int(os.environ.get("FEDLEAK_TEST_SEED", 0)), torch.manual_seed

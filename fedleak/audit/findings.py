@@ -15,8 +15,12 @@ ASSUMPTIONS = {
     "step": "the clients' steps are those of SGD at the recorded rate",
     "loss": "their loss is the mean cross-entropy",
     "labels": "the recorded labels are those that they trained on",
+    "informed": "no attacker who is informed of the loss recovers more",
 }
-"""Assumptions of an audit of a recorded run that no recorder measured (`Contribution.assumed`)."""
+"""Assumptions of an audit that nobody measured: of a recorded run (`Contribution.assumed`), or of a set-up whose loss
+is no cross-entropy with fixed targets, so that no attacker is informed of it."""
+PROVES_HARD_LABELS = ("iDLG",)
+"""Attacks whose proofs hold for a cross-entropy with hard labels alone; others compare with the model's gradients."""
 
 
 class ImageResult(NamedTuple):
@@ -117,15 +121,19 @@ def score(counts: Tensor, truth: Tensor) -> dict[str, float]:
     }
 
 
-def noted(scenario: str, number: int, attempt: Attempt, truth: Tensor | None, **about: Any) -> dict[str, Any]:
+def noted(
+    scenario: str, number: int, attempt: Attempt, truth: Tensor | None, has_hard_labels: bool, **about: Any
+) -> dict[str, Any]:
     """Return a row on how an attack on update `number` went: scored if there is the truth ``[K, n]``.
 
-    Its ``reason`` says why it failed; None if it did not. ``proven`` is NaN for attacks that prove nothing.
+    Its ``reason`` says why it failed; None if it did not. ``proven`` is NaN for attacks that prove nothing, as
+    `PROVES_HARD_LABELS` do unless the loss is known to be a cross-entropy with one label per sample.
     """
     row = {"scenario": scenario, "attack": attempt.attack.name, "trial": number, **about, "seconds": attempt.seconds}
     row |= {"iacc": math.nan, "cacc": math.nan, "exact": math.nan, "reason": None}
     row["unmet"] = "; ".join(attempt.result.violated_assumptions) if attempt.result else ""
     proven = attempt.result.proven if attempt.result else None
+    proven = proven if has_hard_labels or attempt.attack.name not in PROVES_HARD_LABELS else None
     row["proven"] = math.nan if proven is None else float(proven.sum())
     if attempt.counts is None:
         row["reason"] = attempt.reason.strip().split("\n")[0]

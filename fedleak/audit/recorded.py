@@ -193,7 +193,8 @@ def audit_run(
 def _row(number: int, entry: "Contribution", model: nn.Module, scenario: str, attempt: Attempt) -> dict[str, Any]:
     truth = entry.truth(head(model).layer.out_features)
     about = {"round": entry.round, "node": entry.node, "assumed": " ".join(entry.assumed)}
-    row = noted(scenario, number, attempt, None if truth is None else truth[None], **about)
+    has_hard_labels = "loss" in entry.verified and entry.factor > 0
+    row = noted(scenario, number, attempt, None if truth is None else truth[None], has_hard_labels, **about)
     # Noise breaks what attacks assume, and is a defence; without any, they contradict what was recorded.
     return {**row, "fits": entry.scheme is not None and not (row["unmet"] and entry.privacy is None)}
 

@@ -116,7 +116,10 @@ class Run:
 
     def _row(self, number: int, trial: Trial, scenario: str, attempt: Attempt) -> dict[str, Any]:
         attempt = attempt if attempt.attack.blind else self._per_epoch(attempt)
-        row = noted(scenario, number, attempt, trial.truth)
+        loss, form = self.case.loss, self.case.form
+        has_hard_labels = loss is None or (form is not None and (form.factor(self.case.setup.batch_size) or 0.0) > 0)
+        assumed = "informed" if loss is not None and form is None else ""
+        row = noted(scenario, number, attempt, trial.truth, has_hard_labels, assumed=assumed)
         if scenario == AS_IT_IS and attempt.result is not None and attempt.result.low is not None:
             low, high = attempt.result.low.cpu(), attempt.result.high.cpu()  # type: ignore[union-attr]
             inside = (low <= trial.truth[0]) & (trial.truth[0] <= high)

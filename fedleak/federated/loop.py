@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.federated.gaps import note_gap
-from fedleak.federated.loss_check import CROSS_ENTROPY, LossCheck, note_failure
+from fedleak.federated.loss_check import LossCheck, note_failure
+from fedleak.federated.loss_identity import CROSS_ENTROPY
 from fedleak.federated.measured import StepFactor, assign_labels_to_steps, collect_facts, compare_step_gradient
 from fedleak.federated.opacus import read_opacus_privacy, read_step_noise
 from fedleak.federated.recording import Contribution, write
+from fedleak.federated.stated import compare_stated, parameters_differ, require_names
 from fedleak.federated.step_check import StepCheck, list_declared_rules, unwrap_optimiser
 
 
@@ -104,16 +106,13 @@ def record(
         return
     details = recorder.facts(before)
     sent_state = trained = inner.state_dict()
-    if sent is not None and _states_differ(before, trained, sent_state := {**sent()}):
-        details["verified"] = [fact for fact in details["verified"] if fact == "labels"]
+    if sent is not None:
+        sent_state = {**sent()}
+        require_names(sent_state, trained)
+        if parameters_differ(before, dict(inner.named_parameters()), sent_state):
+            details["verified"] = [fact for fact in details["verified"] if fact == "labels"]
+    compare_stated(details, facts)
     write(folder, Contribution(round=round, node=node, **{**details, **facts}), before, sent_state)
-
-
-def _states_differ(before: Mapping[str, Tensor], trained: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> bool:
-    """Return whether a sent state differs from the trained model's by more than a thousandth of its change."""
-    trained_tensors = {name: tensor for name, tensor in trained.items() if tensor.is_floating_point()}
-    size = math.hypot(*((tensor - before[name]).norm().item() for name, tensor in trained_tensors.items()))
-    return not math.hypot(*((sent[name].to(t) - t).norm().item() for name, t in trained_tensors.items())) <= 1e-3 * size
 
 
 SKIPPED = "no step was made: the optimiser was never called, or a GradScaler met infinite gradients each time"
@@ -213,7 +212,7 @@ class _TrainingHooks:
             raise ValueError(
                 f"{self.steps.steps} optimiser steps and {len(labels)} batches of labels: call `saw(y)` in each step"
             )
-        batches, visible = assign_labels_to_steps(labels, self.loss, self.steps.steps)
+        batches, visible = assign_labels_to_steps(labels, self.loss, self.factors)
         batches = self._passed_once(batches)
         samples = torch.cat(batches)
         sizes = [len(batch) for batch in batches]

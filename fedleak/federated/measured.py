@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedleak.federated.loss_check import CROSS_ENTROPY, SAMPLE_WEIGHTED, SMOOTHED, WEIGHTED, Backward, LossCheck
+from fedleak.federated.loss_check import Backward, LossCheck
+from fedleak.federated.loss_identity import CROSS_ENTROPY, SAMPLE_WEIGHTED, SMOOTHED, WEIGHTED
 from fedleak.federated.schemes import Scheme
 from fedleak.federated.step_check import StepCheck, Track
 
@@ -77,17 +78,24 @@ def compare_step_gradient(
     return StepFactor(loss, total * clipping, altered, weights)
 
 
-def assign_labels_to_steps(labels: Sequence[Tensor], check: LossCheck, steps: int) -> tuple[list[Tensor], bool]:
+def assign_labels_to_steps(
+    labels: Sequence[Tensor], check: LossCheck, factors: Sequence[StepFactor]
+) -> tuple[list[Tensor], bool]:
     """Return the labels of each step, ``[steps]`` of int64 ``[N]``, and whether the loss' gradient shows them.
 
-    If it does not, the recorded labels are assigned to the backward passes in their order, or, if there are not as
-    many, evenly to the steps.
+    It does not if a step's gradient is another than that of its backward passes (`factors`), or of one of two heads.
+    Then the recorded labels are assigned evenly to the steps, or for a loss that shows none to the backward passes in
+    their order, if there are as many.
     """
+    steps = len(factors)
     passes = [(item, backward.step) for backward in check.backwards for item in backward.passes]
     has_hard_labels = [item.loss.name in HARD_LABELS for item, step in passes if step in range(steps)]
-    shows_labels = bool(has_hard_labels) and not check.failure and all(has_hard_labels)
+    is_sum = all(item.altered <= MAX_DEVIATION for item in factors) and check.n_heads == 1
+    shows_labels = bool(has_hard_labels) and not check.failure and all(has_hard_labels) and is_sum
     if shows_labels:
         pairs = [(item.loss.labels.cpu(), step) for item, step in passes]
+    elif not is_sum:
+        pairs = []
     elif len(labels) == len(passes):
         pairs = [(y, step) for y, (_, step) in zip(labels, passes, strict=True)]
     elif len(labels) == len(check.backwards):
@@ -125,6 +133,9 @@ def collect_facts(
     others = [n for n, item in shared_tracks.items() if item is not track and _list_doubts(item, n)]
     if others and not doubts:
         doubts = [f"{_list_doubts(tracks[others[0]], others[0])[0]} (so of {len(others)} of {len(tracks)} tensors)"]
+    partly = [n for n, item in shared_tracks.items() if 0 < len(item.rules) < steps.steps and item.change > negligible]
+    if partly and not doubts:
+        doubts = [f"{partly[0]} has a gradient in {len(tracks[partly[0]].rules)} of {steps.steps} steps"]
     facts: dict[str, Any] = {"verified": [] if doubts else ["step"]}
     losses = list(dict.fromkeys(item.loss for item in factors))
     altered = max((item.altered for item in factors), default=0.0)
@@ -134,6 +145,8 @@ def collect_facts(
         facts["loss"] = " and ".join(losses)
         if losses != [CROSS_ENTROPY]:
             doubts.append(f"the loss is not the mean cross-entropy but {facts['loss']}")
+        elif check.n_heads > 1:
+            doubts.append(f"the loss is of {check.n_heads} outputs of the model, each of a last layer of its own")
         elif altered > MAX_DEVIATION:
             doubts.append(f"{altered:.0%} of the head's gradient was altered between backward pass and step")
         else:
@@ -177,7 +190,7 @@ def _fit_scheme(tracks: dict[str, Track], head: Track, weights: list[float], fac
     }
     # The update subtracts each parameter's rate times its decay; the rate includes the gradient's factor.
     decays = {n: c.decay / (rates[n] * len(factors)) if rates[n] else 0.0 for n, c in by_name.items()}
-    decay = head.coefficients.decay / sum(head.coefficients.steps)
+    decay = head.coefficients.decay / abs(sum(head.coefficients.steps))  # negative for an optimiser that maximizes
     return {
         "optimiser": name,
         "lr": lr,
@@ -223,6 +236,11 @@ def _list_doubts(track: Track, what: str) -> list[str]:
         return [f"the steps of {what} are smaller than 20 roundings of its {track.parameter.dtype}"]
     if track.altered > MAX_DEVIATION and what != "the head":
         return [f"{track.altered:.0%} of the gradient of {what} was altered between backward pass and step"]
+    if track.hooked and what != "the head":
+        return [f"a hook may change the gradient of {what} in the backward pass"]
+    if track.decay_error > MAX_DEVIATION * track.change:
+        share = track.decay_error / max(track.change, 1e-300)
+        return [f"weight decay cannot be separated from the steps of {what} ({share:.0%} of its change)"]
     if track.rules:
         carried = abs(track.coefficients.carried) * track.carried
         if carried > MAX_DEVIATION * track.change:

@@ -1,67 +1,22 @@
 """Measure whether an optimiser's steps are those of SGD, as its parameter groups declare them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedleak.federated.rules import Coefficients, Rule, unroll_rules
+
 _MAX_ENTRIES = 1024
-"""Most entries of a tensor that are compared, evenly spaced."""
+"""Most entries of a tensor that are compared, at a stride that shares no factor with its size."""
 
-
-class Rule(NamedTuple):
-    """The rule of `torch.optim.SGD` for one parameter at one step."""
-
-    lr: float
-    momentum: float = 0.0
-    gain: float = 1.0
-    """Weight of the gradient in the velocity: 1 without dampening, and at the first step."""
-    nesterov: bool = False
-    weight_decay: float = 0.0
-    sign: float = 1.0
-    """-1 if the optimiser maximizes, otherwise 1."""
-
-    @classmethod
-    def of(cls, group: dict[str, Any], first: bool) -> "Rule":
-        """Read the rule of a parameter group; at its `first` step there is no velocity yet."""
-        momentum = float(group.get("momentum") or 0)
-        dampening = 0.0 if first or not momentum else float(group.get("dampening") or 0)
-        rest = bool(group.get("nesterov")), float(group.get("weight_decay") or 0)
-        return cls(float(group.get("lr") or 0), momentum, 1 - dampening, *rest, -1.0 if group.get("maximize") else 1.0)
-
-    def change(self, weights: Any, gradient: Any, velocity: Any) -> Any:
-        """Compute the change of the weights; at the first step the velocity is 0."""
-        direction = self.sign * gradient + self.weight_decay * weights
-        new = self.momentum * velocity + self.gain * direction
-        return -self.lr * (new + self.nesterov * (direction + (self.momentum - 1) * new))
-
-
-class Coefficients(NamedTuple):
-    """Decomposition of a parameter's change over a round: ``-sum(steps[t] gradient[t]) - carried velocity``."""
-
-    steps: tuple[float, ...]
-    """Coefficient of the gradient at each step."""
-    carried: float
-    """Coefficient of the velocity from an earlier round."""
-    decay: float
-    """Coefficient of the weights, by weight decay."""
-
-
-@lru_cache(maxsize=64)
-def unroll_rules(rules: tuple[Rule, ...]) -> Coefficients:
-    """Unroll SGD's rule over a round, from its last step to its first."""
-    steps: list[float] = []
-    later = decay = 0.0  # `later`: coefficient of a step's velocity in its change and all later ones
-    for rule, momentum in zip(reversed(rules), [0.0, *(r.momentum for r in reversed(rules))], strict=False):
-        later = rule.lr * (rule.momentum if rule.nesterov else 1.0) + momentum * later
-        weight = rule.gain * later + rule.lr * rule.nesterov
-        steps.append(rule.sign * weight)
-        decay += rule.weight_decay * weight
-    return Coefficients(tuple(reversed(steps)), rules[0].momentum * later if rules else 0.0, decay)
+OWN_HOOK = "_at_last_parameter"
+"""Name of the hook by which `fedleak.federated.loss_check` notices a backward pass."""
 
 
 @dataclass(eq=False)
@@ -84,6 +39,10 @@ class Track:
     """Size of its change over the round."""
     carried: float
     """Size of the velocity from an earlier round."""
+    decay_error: float = 0.0
+    """Change by its weight decay, less the change if its weights had been the mean of start and end at each step."""
+    hooked: bool = False
+    """Whether a hook of somebody else's sees, and may change, its gradient in the backward pass."""
     altered: float = 0.0
     """Change of its gradient between backward pass and step that is no factor, as a share of its size."""
     factors: tuple[float, ...] = ()
@@ -127,6 +86,9 @@ class StepCheck:
         self._noted: Any = None
         self._factors: list[Any] = []
         self._altered = np.zeros(len(self._sizes))
+        self._hooked = [False] * len(self._sizes)
+        self._weights = np.zeros(len(self._current))  # summed over the steps, as far as weight decay used them
+        self._decayed = np.zeros(len(self._sizes))  # number of these steps, weighted by rate and decay
         self.inside = False
         """Whether the last step ran the backward pass itself, in a closure."""
 
@@ -136,8 +98,15 @@ class StepCheck:
         return len(self._rules)
 
     def note_gradients(self) -> None:
-        """Record all gradients at the end of a backward pass, before they are changed."""
+        """Record all gradients at the end of a backward pass, before they are changed.
+
+        A pass at other weights than those before the step, such as quantised or perturbed ones, is a change outside.
+        """
+        self.note_outside_changes(settles=False)
         self.inside, self._noted = True, self._vector([p.grad for p in self._parameters.values()])
+        for i, p in enumerate(self._parameters.values()):
+            hooks = (p._backward_hooks or {}).values()
+            self._hooked[i] |= any(getattr(hook, "__name__", "") != OWN_HOOK for hook in hooks)
 
     def predict_step(self, *_: Any) -> None:
         """Predict the optimiser's next step."""
@@ -188,6 +157,9 @@ class StepCheck:
         if self.inside:
             self._predict()
         self._compare_gradients()
+        decay = np.array([0.0 if rule is None else rule.lr * rule.weight_decay for rule in self._next])
+        self._decayed += decay
+        self._weights += np.repeat(decay, self._sizes) * self._current
         change, self._current = now - self._current, now
         self._rules.append(self._next)
         size, rounding = self._norms(self._expected), self._eps * self._norms(now)
@@ -203,17 +175,22 @@ class StepCheck:
         self._rounding = np.maximum(self._rounding, np.where(compared, rounding, 0.0) / size)
         return True
 
-    def note_outside_changes(self) -> None:
-        """Record parameters that changed since the last step, or since the beginning."""
+    def note_outside_changes(self, settles: bool = True) -> None:
+        """Record parameters that changed since the last step, or since the beginning.
+
+        If it `settles`, later changes are those from now on.
+        """
         now = self._vector(list(self._parameters.values()))
         if not np.array_equal(now, self._current):
             self._outside |= np.logical_or.reduceat(now != self._current, self._starts)
-        self._current = now
+        self._current = now if settles else self._current
 
     def collect_tracks(self) -> dict[str, Track]:
         """Return the measurements of each parameter over the steps so far."""
         change = self._norms(self._current - self._start)
+        middle = (self._start + self._current) / 2 if self.steps > 1 else self._start
         columns = {
+            "decay_error": self._norms(self._weights - np.repeat(self._decayed, self._sizes) * middle),
             "error": self._error,
             "ratio": self._ratio,
             "rounding": self._rounding,
@@ -227,7 +204,10 @@ class StepCheck:
         for i, (name, p) in enumerate(self._parameters.items()):
             first: tuple[Rule, ...] = rules[i] if rules else ()
             values = {key: column[i].item() for key, column in columns.items()}
-            tracks[name] = Track(name, p, first, factors=tuple(step[i].item() for step in self._factors), **values)
+            factors = tuple(step[i].item() for step in self._factors)
+            tracks[name] = track = Track(name, p, first, factors=factors, hooked=self._hooked[i], **values)
+            if self._decayed[i]:  # momentum repeats what weight decay changed
+                track.decay_error *= abs(track.coefficients.decay) / self._decayed[i].item()
         return tracks
 
     def _vector(self, tensors: Sequence[Tensor | None]) -> Any:
@@ -266,6 +246,15 @@ def _entries(tensor: Tensor) -> Any:
     tensor = tensor.detach()
     if tensor.is_cpu and tensor.dtype in (torch.float32, torch.float64) and tensor.layout == torch.strided:
         array = tensor.numpy().reshape(-1)  # slicing takes a third of PyTorch's time
-        return array[:: max(-(-array.size // _MAX_ENTRIES), 1)]
+        return array[:: _stride(array.size)]
     flat = (tensor if tensor.layout == torch.strided else tensor.to_dense()).reshape(-1)
-    return flat[:: max(-(-flat.numel() // _MAX_ENTRIES), 1)].to("cpu", torch.float64).numpy()
+    return flat[:: _stride(flat.numel())].to("cpu", torch.float64).numpy()
+
+
+@lru_cache(maxsize=1024)
+def _stride(size: int) -> int:
+    """Return the distance of the compared entries: without a factor of the size, so that they lie in all columns."""
+    stride = max(-(-size // _MAX_ENTRIES), 1)
+    while math.gcd(stride, size) > 1:
+        stride += 1
+    return stride

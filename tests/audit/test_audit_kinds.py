@@ -45,7 +45,7 @@ SETUPS = {
 
 
 def outcome(make):
-    """Return what an audit ends with: right (the best attack recovers four fifths and more), refused, or not measurable."""
+    """Return what an audit ends with: right (the best attack recovers over four fifths), refused, or not measurable."""
     try:
         report = make()
     except ValueError as error:
@@ -72,6 +72,32 @@ def test_a_kind_of_model_is_right_refused_or_not_measurable(name):
     options = {"batch_size": 20, "trials": 3, "remedy_trials": 0, "seed": 1}
     actual = outcome(lambda: audit(Setup(model=make, shape=shape, **options)))
     assert same(actual, expected), actual
+
+
+UNKNOWN_LOSSES = {
+    "ascent": lambda z, y: -nn.functional.cross_entropy(z, y),
+    "temperature": lambda z, y: nn.functional.cross_entropy(z / 20, y),
+    "a sigmoid per class": nn.BCEWithLogitsLoss(),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN_LOSSES)
+def test_a_loss_of_which_no_attacker_is_informed_is_no_all_clear(name):
+    setup = Setup(model=mlp, shape=(3, 8, 8), batch_size=16, trials=3, remedy_trials=0, loss=UNKNOWN_LOSSES[name])
+    report = audit(setup, fast=True)
+    (verdict,) = guard.verdicts(report, Limits(mean=0.99))
+    assert verdict.status != "kept"
+    assert verdict.status == "leak" or "--assume informed" in verdict.why
+    (accepted,) = guard.verdicts(report, Limits(mean=1.0), ["informed"])
+    assert accepted.status == "kept"
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_signs_prove_no_label_under_label_smoothing(smoothing):
+    loss = nn.CrossEntropyLoss(label_smoothing=smoothing)
+    report = audit(Setup(model=mlp, shape=(3, 8, 8), batch_size=1, trials=3, remedy_trials=0, loss=loss), fast=True)
+    proven = report.rows.set_index("attack").loc["iDLG", "proven"]
+    assert proven.isna().all() if smoothing else (proven == 1).all()
 
 
 def numbers(seed):

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from fedleak.federated import Update, loss_check, step_check
 from fedleak.federated.loop import class_labels, record, training_facts
-from fedleak.federated.loss_check import identify_loss
+from fedleak.federated.loss_identity import identify_loss
 from fedleak.federated.recording import read
 from fedleak.models import head
 

@@ -13,7 +13,9 @@ ROUNDING = 1e-4
 
 
 def proves_label(gradient: Tensor, label: int) -> bool:
-    """Return whether a gradient of the head's weights ``[n, m]`` excludes all other one-hot labels.
+    """Return whether a gradient of the head's weights ``[n, m]`` excludes all other one-hot labels, if it has one.
+
+    The proof is of the cross-entropy with a hard label. With label smoothing another row can be the negative one.
 
     One sample's gradient is ``(p - y) a^T``: it has rank 1, each column sums to 0, and every row sum has the sign of
     sum(a), except the label's. With three or more classes, the label's row is thus the only one with its sign. A
