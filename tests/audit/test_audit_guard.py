@@ -248,7 +248,7 @@ def test_a_limit_that_is_kept_on_an_assumption_alone_is_not_measurable(invoke, r
     invoke(*words, "--assume", "step", "--assume", "loss", "--assume", "labels")
     invoke(*words, "--assume", "all")
     assert (
-        "unknown assumption 'rate'; there are: step, loss, labels, all"
+        "unknown assumption 'rate'; there are: step, loss, labels, informed, all"
         in invoke(*words, "--assume", "rate", ends=2).stderr
     )
     assert "Nothing is assumed about steps, loss and labels." in invoke(run, "--setup", setup_file).output

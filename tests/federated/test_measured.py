@@ -11,10 +11,11 @@ from loops import CLASSES, LOOPS, mlp, plain, samples
 from torch import nn
 from torch.nn import functional as F
 
-from fedleak.federated import Update, loss_check, step_check
+from fedleak.federated import Update, loss_check, loss_identity
 from fedleak.federated.loop import class_labels, record, training_facts
 from fedleak.federated.loss_identity import identify_loss
 from fedleak.federated.recording import read
+from fedleak.federated.rules import Rule, unroll_rules
 from fedleak.models import head
 
 UNCLEAR_OUTPUTS = (
@@ -85,23 +86,23 @@ def test_coefficients_are_those_of_torchs_own_sgd(data):
     rules = []
     for step, rate in enumerate(rates):
         optimiser.param_groups[0]["lr"] = rate
-        rules.append(step_check.Rule.of(optimiser.param_groups[0], first=step == 0))
+        rules.append(Rule.of(optimiser.param_groups[0], first=step == 0))
         p.grad = torch.eye(steps, dtype=torch.float64)[step]
         optimiser.step()
-    np.testing.assert_allclose(step_check.unroll_rules(tuple(rules)).steps, -p.detach().numpy(), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(unroll_rules(tuple(rules)).steps, -p.detach().numpy(), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(
     ("loss", "name"),
     [
-        (F.cross_entropy, loss_check.CROSS_ENTROPY),
-        (lambda z, y: 3 * F.cross_entropy(z, y, reduction="sum"), loss_check.CROSS_ENTROPY),
-        (lambda z, y: F.cross_entropy(z, y, weight=torch.arange(1.0, 7.0)), loss_check.WEIGHTED),
-        (lambda z, y: F.cross_entropy(z, y, label_smoothing=0.2), loss_check.SMOOTHED),
-        (lambda z, y: (torch.rand(30) * F.cross_entropy(z, y, reduction="none")).sum(), loss_check.SAMPLE_WEIGHTED),
-        (lambda z, y: F.cross_entropy(z, torch.rand(30, 6).softmax(1)), loss_check.OTHER),
-        (lambda z, y: F.binary_cross_entropy_with_logits(z, F.one_hot(y, 6).float()), loss_check.NO_SOFTMAX),
+        (F.cross_entropy, loss_identity.CROSS_ENTROPY),
+        (lambda z, y: 3 * F.cross_entropy(z, y, reduction="sum"), loss_identity.CROSS_ENTROPY),
+        (lambda z, y: F.cross_entropy(z, y, weight=torch.arange(1.0, 7.0)), loss_identity.WEIGHTED),
+        (lambda z, y: F.cross_entropy(z, y, label_smoothing=0.2), loss_identity.SMOOTHED),
+        (lambda z, y: (torch.rand(30) * F.cross_entropy(z, y, reduction="none")).sum(), loss_identity.SAMPLE_WEIGHTED),
+        (lambda z, y: F.cross_entropy(z, torch.rand(30, 6).softmax(1)), loss_identity.OTHER),
+        (lambda z, y: F.binary_cross_entropy_with_logits(z, F.one_hot(y, 6).float()), loss_identity.NO_SOFTMAX),
     ],
 )
 def test_a_loss_is_identified_by_the_gradient_of_the_logits(loss, name, seed):
@@ -110,7 +111,7 @@ def test_a_loss_is_identified_by_the_gradient_of_the_logits(loss, name, seed):
     (gradient,) = torch.autograd.grad(loss(logits, y), logits)
     identified = identify_loss(logits.detach(), gradient)
     assert identified.name == name
-    if name in (loss_check.CROSS_ENTROPY, loss_check.WEIGHTED, loss_check.SMOOTHED, loss_check.SAMPLE_WEIGHTED):
+    if name in (loss_identity.CROSS_ENTROPY, loss_identity.WEIGHTED, loss_identity.SMOOTHED, loss_identity.SAMPLE_WEIGHTED):
         assert identified.labels.equal(y)
 
 
