@@ -212,7 +212,7 @@ class _TrainingHooks:
             raise ValueError(
                 f"{self.steps.steps} optimiser steps and {len(labels)} batches of labels: call `saw(y)` in each step"
             )
-        batches, visible = assign_labels_to_steps(labels, self.loss, self.factors)
+        batches, visible = assign_labels_to_steps(labels, self.loss, self.factors, self.steps.changed_outside)
         batches = self._passed_once(batches)
         samples = torch.cat(batches)
         sizes = [len(batch) for batch in batches]

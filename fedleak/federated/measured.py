@@ -79,11 +79,12 @@ def compare_step_gradient(
 
 
 def assign_labels_to_steps(
-    labels: Sequence[Tensor], check: LossCheck, factors: Sequence[StepFactor]
+    labels: Sequence[Tensor], check: LossCheck, factors: Sequence[StepFactor], changed_outside: bool = False
 ) -> tuple[list[Tensor], bool]:
     """Return the labels of each step, ``[steps]`` of int64 ``[N]``, and whether the loss' gradient shows them.
 
-    It does not if a step's gradient is another than that of its backward passes (`factors`), or of one of two heads.
+    It does not if a step's gradient is another than that of its backward passes (`factors`), or of one of two heads, or
+    if parameters `changed_outside` the steps and no step used a backward pass, as with a second optimiser.
     Then the recorded labels are assigned evenly to the steps, or for a loss that shows none to the backward passes in
     their order, if there are as many.
     """
@@ -91,6 +92,7 @@ def assign_labels_to_steps(
     passes = [(item, backward.step) for backward in check.backwards for item in backward.passes]
     has_hard_labels = [item.loss.name in HARD_LABELS for item, step in passes if step in range(steps)]
     is_sum = all(item.altered <= MAX_DEVIATION for item in factors) and check.n_heads == 1
+    is_sum &= not (changed_outside and any(item.step is None and item.passes for item in check.backwards))
     shows_labels = bool(has_hard_labels) and not check.failure and all(has_hard_labels) and is_sum
     if shows_labels:
         pairs = [(item.loss.labels.cpu(), step) for item, step in passes]

@@ -97,6 +97,11 @@ class StepCheck:
         """Number of steps that were made."""
         return len(self._rules)
 
+    @property
+    def changed_outside(self) -> bool:
+        """Whether any parameter changed between the optimiser's steps."""
+        return bool(self._outside.any())
+
     def note_gradients(self) -> None:
         """Record all gradients at the end of a backward pass, before they are changed.
 

@@ -76,6 +76,14 @@ def added_by_hand(model, optimiser, x, y, saw):
     optimiser.step()
 
 
+def two_optimisers(model, optimiser, x, y, saw):
+    other = torch.optim.SGD(model.parameters(), lr=0.1)
+    for a, b, steps in zip(x.chunk(2), y.chunk(2), (optimiser, other), strict=True):
+        saw(b)
+        backward(model, a, b)
+        steps.step()
+
+
 def hooked(model, optimiser, x, y, saw):
     saw(y)
     model[0].weight.register_hook(torch.sign)
@@ -114,6 +122,7 @@ DISGUISES = {
     "sharpness-aware": (sharpness_aware, "changed otherwise than by the optimiser's steps"),
     "samples clipped by hand": (clipped_by_hand, "altered between backward pass and step"),
     "batches added by hand": (added_by_hand, "altered between backward pass and step"),
+    "a second optimiser": (two_optimisers, "changed otherwise than by the optimiser's steps"),
     "a hook on the body": (hooked, "a hook may change the gradient of 0.weight"),
     "a body unfrozen late": (unfrozen_late, "0.weight has a gradient in 1 of 4 steps"),
     "much weight decay": (decayed_for_long, "weight decay cannot be separated"),

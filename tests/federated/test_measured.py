@@ -111,7 +111,12 @@ def test_a_loss_is_identified_by_the_gradient_of_the_logits(loss, name, seed):
     (gradient,) = torch.autograd.grad(loss(logits, y), logits)
     identified = identify_loss(logits.detach(), gradient)
     assert identified.name == name
-    if name in (loss_identity.CROSS_ENTROPY, loss_identity.WEIGHTED, loss_identity.SMOOTHED, loss_identity.SAMPLE_WEIGHTED):
+    if name in (
+        loss_identity.CROSS_ENTROPY,
+        loss_identity.WEIGHTED,
+        loss_identity.SMOOTHED,
+        loss_identity.SAMPLE_WEIGHTED,
+    ):
         assert identified.labels.equal(y)
 
 
