@@ -17,8 +17,8 @@ ASSUMPTIONS = {
     "labels": "the recorded labels are those that they trained on",
     "informed": "no attacker who is informed of the loss recovers more",
 }
-"""Assumptions of an audit that nobody measured: of a recorded run (`Contribution.assumed`), or of a set-up whose loss
-is no cross-entropy with fixed targets, so that no attacker is informed of it."""
+"""Assumptions of an audit that nobody measured. A recorded run has the first three (`Contribution.assumed`); a set-up
+has the last one if its loss is no cross-entropy with fixed targets, because then no attacker is informed of it."""
 PROVES_HARD_LABELS = ("iDLG",)
 """Attacks whose proofs hold for a cross-entropy with hard labels alone; others compare with the model's gradients."""
 

@@ -15,16 +15,17 @@ def compare_stated(measured: dict[str, Any], stated: Mapping[str, Any]) -> None:
 
     Raises `ValueError` for the fields that a measurement alone can fill.
     """
-    if own := {"verified", "doubts"} & stated.keys():
-        raise ValueError(f"{min(own)} is measured and cannot be stated")
+    if reserved := {"verified", "doubts"} & stated.keys():
+        raise ValueError(f"{min(reserved)} is measured and cannot be stated")
     for name, value in stated.items():
-        seen = measured.get(name)
-        are_numbers = isinstance(value, int | float) and isinstance(seen, int | float)
-        if seen is None or (math.isclose(value, seen, rel_tol=1e-3) if are_numbers else value == seen):
+        measurement = measured.get(name)
+        are_numbers = isinstance(value, int | float) and isinstance(measurement, int | float)
+        is_equal = math.isclose(value, measurement, rel_tol=1e-3) if are_numbers else value == measurement
+        if measurement is None or is_equal:
             continue
         contradicted = MEASURED_BY.get(name, "step")
         measured["verified"] = [fact for fact in measured["verified"] if fact != contradicted]
-        measured["doubts"] = [*measured["doubts"], f"{name} was stated as {value} and measured as {seen}"]
+        measured["doubts"] = [*measured["doubts"], f"{name} was stated as {value} and measured as {measurement}"]
 
 
 def require_names(sent: Mapping[str, Tensor], trained: Mapping[str, Tensor]) -> None:
