@@ -19,9 +19,11 @@ def compare_stated(measured: dict[str, Any], stated: Mapping[str, Any]) -> None:
         raise ValueError(f"{min(reserved)} is measured and cannot be stated")
     for name, value in stated.items():
         measurement = measured.get(name)
-        are_numbers = isinstance(value, int | float) and isinstance(measurement, int | float)
-        is_equal = math.isclose(value, measurement, rel_tol=1e-3) if are_numbers else value == measurement
-        if measurement is None or is_equal:
+        if isinstance(value, int | float) and isinstance(measurement, int | float):
+            is_equal = math.isclose(value, measurement, rel_tol=1e-3)
+        else:
+            is_equal = measurement is None or value == measurement
+        if is_equal:
             continue
         contradicted = MEASURED_BY.get(name, "step")
         measured["verified"] = [fact for fact in measured["verified"] if fact != contradicted]
