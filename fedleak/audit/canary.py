@@ -1,10 +1,11 @@
 """A lower bound of ε by a canary: how well many releases of two neighbouring inputs can be distinguished."""
 
 import copy
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from functools import reduce
-from itertools import count, islice
+from itertools import count, islice, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -85,16 +86,23 @@ def claim(setup: Setup, tensors: int) -> Privacy | None:
     """Return the privacy claim for a client's part in a round that shares `tensors` tensors; None without a claim.
 
     A client's own noise counts with what its clipping leaves: two updates whose tensors are each clipped to a norm C
-    differ by 2 C √tensors at most, two that are clipped as a whole by 2 C.
+    differ by 2 C √tensors at most, two that are clipped as a whole by 2 C. Noise directly after the clipping adds to
+    its variance. A defence of an unknown kind may bound the norm, so that without a known clipping nothing is computed.
     """
     stated, delta = setup.claimed or (None, DELTA)
     if setup.dp_sgd is not None:
         return setup.dp_sgd.privacy(stated, delta)
-    noise = [d.sigma / (2 * d.largest_norm(tensors)) for d in setup.defences if isinstance(d, ClippedNoise)]
+    noise = []
+    for place, defence in enumerate(setup.defences):
+        if isinstance(defence, ClippedNoise):
+            later = takewhile(lambda d: isinstance(d, PureNoise), setup.defences[place + 1 :])
+            sigma = math.hypot(defence.sigma, *(getattr(d, "sigma", 0.0) for d in later))
+            noise.append(sigma / (2 * defence.largest_norm(tensors)))
     if noise:
         history = ((max(noise), 1.0, 1),)
         return Privacy(neighbours="client", history=history, delta=delta, stated=stated)
-    if any(isinstance(d, PureNoise) for d in setup.defences):
+    are_known = all(isinstance(d, PureNoise | Sparsification | Withhold) for d in setup.defences)
+    if are_known and any(isinstance(d, PureNoise) for d in setup.defences):
         return Privacy(neighbours="client", delta=delta, clipped=False, stated=stated)
     if stated is None:
         return None

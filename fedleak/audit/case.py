@@ -115,7 +115,8 @@ class Case:
         for place, defence in enumerate((*self.setup.defences, *([remedy] if remedy else []))):
             seed = 100_000 * trial.seed + 1000 * place
             try:
-                shared = [protect(update, fresh(defence, seed + k)) for k, update in enumerate(shared)]
+                each = ((k, update, fresh(defence, seed + k, len(shared))) for k, update in enumerate(shared))
+                shared = [protect(update, own_defence, client=k) for k, update, own_defence in each]
             except WithheldParameter as error:
                 raise ValueError(
                     f"the defence {type(defence).__name__} names the parameter {error.name!r}; what is left is: "

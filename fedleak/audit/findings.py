@@ -15,10 +15,10 @@ ASSUMPTIONS = {
     "step": "the clients' steps are those of SGD at the recorded rate",
     "loss": "their loss is the mean cross-entropy",
     "labels": "the recorded labels are those that they trained on",
-    "informed": "no attacker who is informed of the loss recovers more",
+    "informed": "no attacker who is informed of the loss and the defences recovers more",
 }
 """Assumptions of an audit that nobody measured. A recorded run has the first three (`Contribution.assumed`); a set-up
-has the last one if its loss is no cross-entropy with fixed targets, because then no attacker is informed of it."""
+has the last one if no attacker is informed of its loss (no cross-entropy with fixed targets), or of its clipping."""
 PROVES_HARD_LABELS = ("iDLG",)
 """Attacks whose proofs hold for a cross-entropy with hard labels alone; others compare with the model's gradients."""
 

@@ -135,8 +135,9 @@ class Report:
         floor = floors[floors.mean().idxmax()]
         lead = part["iacc"] - floor
         by = [lead.groupby(u, sort=False).mean().to_numpy() for u in (unit, part.index)]
-        gain, over_updates = (interval(values, UNBOUNDED)[0] for values in by)  # NaN: too few, or all equal
-        gain = over_updates if math.isnan(gain) else gain
+        # NaN: too few, or all equal, for which the bounds of a difference give an interval
+        gains = [interval(values, bounds)[0] for bounds in (UNBOUNDED, (-1.0, 1.0)) for values in by]
+        gain = next((low for low in gains if not math.isnan(low)), math.nan)
         return {**row, "guess": floor.mean(), "leaks": bool(gain > 0) and attack not in self.guesses}
 
     @property

@@ -24,8 +24,12 @@ from fedleak.audit.loop import PRIOR, Loop, Observation, sort_out, taking_part
 from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
 from fedleak.federated import Update
-from fedleak.federated.defences import Defence
+from fedleak.federated.defences import Defence, PureNoise, Sparsification
+from fedleak.federated.restricted import Withhold
 from fedleak.models.memory import unchanged
+
+KEEPS_SCALE = (PureNoise, Sparsification, Withhold)
+"""Defences that leave the scale of an update as it is; behind others an attack reads another scale than it assumes."""
 
 
 class Run:
@@ -37,6 +41,10 @@ class Run:
         entrants = taking_part(case.attacked, case, setup.steps * setup.batch_size)
         informed = informed_attacks(case.form, setup.batch_size, entrants) if case.form else []
         self.entrants = [*entrants, *informed]
+        is_unknown = case.loss is not None and case.form is None
+        rescales = any(not isinstance(defence, KEEPS_SCALE) for defence in setup.defences)
+        is_uninformed = rescales and (fast or case.knowledge["defence"] is None)
+        self.assumed = "informed" if is_unknown or is_uninformed else ""
         self.sent: dict[str, list[nn.Module]] = {}
         self.first = case.trial(0)
         self.first_update = case.observe(self.first)
@@ -118,8 +126,7 @@ class Run:
         attempt = attempt if attempt.attack.blind else self._per_epoch(attempt)
         loss, form = self.case.loss, self.case.form
         has_hard_labels = loss is None or (form is not None and (form.factor(self.case.setup.batch_size) or 0.0) > 0)
-        assumed = "informed" if loss is not None and form is None else ""
-        row = noted(scenario, number, attempt, trial.truth, has_hard_labels, assumed=assumed)
+        row = noted(scenario, number, attempt, trial.truth, has_hard_labels, assumed=self.assumed)
         if scenario == AS_IT_IS and attempt.result is not None and attempt.result.low is not None:
             low, high = attempt.result.low.cpu(), attempt.result.high.cpu()  # type: ignore[union-attr]
             inside = (low <= trial.truth[0]) & (trial.truth[0] <= high)

@@ -55,13 +55,15 @@ class FixedPoint:
 def plain_sum(updates: Sequence[Update], encoding: FixedPoint | None = None) -> Update:
     """Sum updates in the clear, which is fast and gives the sum of secure aggregation.
 
-    With an encoding, updates are rounded as in the protocol, and the result is bitwise the same, float64. Raises
-    `ValueError` if the updates are not gradients of one step with the same parameters.
+    With an encoding, updates are rounded as in the protocol, and the result is bitwise the same, float64. Without one,
+    half precision is summed in single precision. Raises `ValueError` if the updates are not gradients of one step with
+    the same parameters.
     """
     if encoding is not None:
         return _decoded(updates, np.sum(_encoded(updates, encoding), axis=0), encoding)
     _check(updates)
-    tensors = {name: sum(u.tensors[name] for u in updates) for name in updates[0].tensors}
+    types = {name: torch.promote_types(t.dtype, torch.float32) for name, t in updates[0].tensors.items()}
+    tensors = {name: sum(u.tensors[name].to(wide) for u in updates) for name, wide in types.items()}
     return Update(tensors, "gradient", sum(u.samples for u in updates))  # type: ignore[arg-type]
 
 

@@ -139,11 +139,13 @@ class ClippedNoise:
 
     def clip(self, updates: Mapping[str, Tensor]) -> Stacked:
         """Clip the updates of K clients, ``{name: [K, ...]}``."""
-        norms = {name: t.reshape(len(t), -1).norm(dim=1) for name, t in updates.items()}
+        wide = {name: t.to(torch.promote_types(t.dtype, torch.float32)) for name, t in updates.items()}  # no overflow
+        norms = {name: t.reshape(len(t), -1).norm(dim=1) for name, t in wide.items()}
         if self.whole and norms:
             norms = dict.fromkeys(norms, torch.stack([*norms.values()]).norm(dim=0))
-        excess = {name: (norms[name] / self.bound).clamp(min=1).to(t.dtype) for name, t in updates.items()}
-        return {name: t / excess[name].view(-1, *[1] * (t.dim() - 1)) for name, t in updates.items()}
+        excess = {name: (norms[name] / self.bound).clamp(min=1).to(t.dtype) for name, t in wide.items()}
+        clipped = {name: t / excess[name].view(-1, *[1] * (t.dim() - 1)) for name, t in wide.items()}
+        return {name: t.to(updates[name].dtype) for name, t in clipped.items()}
 
     def largest_norm(self, tensors: int) -> float:
         """Return the largest norm of a clipped update of this many tensors, before the noise."""

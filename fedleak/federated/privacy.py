@@ -128,7 +128,7 @@ class Privacy:
     @property
     def mechanisms(self) -> tuple[tuple[float, float, int], ...]:
         """The mechanisms in effect, like `history`: without Poisson sampling each sample is in each epoch."""
-        unsampled = tuple((z, 1.0, math.ceil(q * n)) for z, q, n in self.history)
+        unsampled = tuple((z, 1.0, math.ceil(q * n - 1e-9)) for z, q, n in self.history)
         return self.history if self.poisson else unsampled
 
     def wrong(self) -> list[str]:

@@ -1,5 +1,7 @@
 """Kinds of models, each with what an audit makes of it: right, refused or not measurable, and never silently wrong."""
 
+import dataclasses
+
 import pytest
 import torch
 from audit_networks import LoRA, Patches, Peft, Residual, Text, Tied, Two, WideAndDeep, Wrapped, bias_alone, frozen, mlp
@@ -14,7 +16,8 @@ from fedleak.audit import Setup, audit, audit_run, guard
 from fedleak.audit.case import prepare
 from fedleak.audit.guard import Limits
 from fedleak.data.embedded import synthetic
-from fedleak.federated.defences import PureNoise, protect
+from fedleak.federated.defences import ClippedNoise, PureNoise, protect
+from fedleak.federated.restricted import Withhold
 from fedleak.metrics import instance_accuracy
 from fedleak.models import head
 from fedleak_book import paths
@@ -90,6 +93,38 @@ def test_a_loss_of_which_no_attacker_is_informed_is_no_all_clear(name):
     assert verdict.status == "leak" or "--assume informed" in verdict.why
     (accepted,) = guard.verdicts(report, Limits(mean=1.0), ["informed"])
     assert accepted.status == "kept"
+
+
+def test_clipping_of_whole_updates_that_nobody_simulates_is_no_all_clear():
+    setup = Setup(model=mlp, shape=(3, 8, 8), batch_size=16, trials=3, remedy_trials=0)
+    for defence, assumed in ((ClippedNoise(0.01, 1e-8, 0, whole=True), "informed"), (PureNoise(1e-6, 0), "")):
+        report = audit(dataclasses.replace(setup, defences=[defence]), fast=True)
+        assert set(report.rows["assumed"]) == {assumed}
+
+
+def test_the_bias_of_the_last_layer_alone_reveals_labels():
+    setup = Setup(model=mlp, shape=(3, 8, 8), batch_size=16, trials=3, remedy_trials=0)
+    report = audit(dataclasses.replace(setup, defences=[Withhold(["3.weight"])]), fast=True)
+    assert report.table.set_index("attack").loc["RLU", "iacc"] > 0.8
+
+
+def test_a_lead_that_is_the_same_in_all_updates_is_a_leak():
+    report = audit(Setup(model=mlp, shape=(3, 8, 8), batch_size=1, trials=6, remedy_trials=0), fast=True)
+    table = report.table.set_index("attack")
+    lead = table["iacc"] - table["guess"]
+    assert table.loc[lead.dropna()[lead.dropna() > 0.9].index, "leaks"].all()
+
+
+def test_a_defence_is_informed_of_which_client_it_protects():
+    seen = []
+
+    def defence(updates, clients):
+        seen.append(clients.tolist())
+        return dict(updates)
+
+    case = prepare(Setup(model=mlp, shape=(3, 8, 8), batch_size=4, clients=3, defences=[defence]))
+    case.observe(case.trial(0))
+    assert [k for k in seen if k != [0, 1]][-3:] == [[0], [1], [2]]
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

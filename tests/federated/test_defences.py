@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedleak import Update
+from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import (
     ClippedNoise,
     PureNoise,
@@ -183,3 +184,21 @@ BAD = [
 def test_what_is_out_of_range_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_norms_of_half_precision_do_not_overflow(whole, dtype):
+    torch.manual_seed(0)
+    updates = {"a": (300 * torch.randn(2, 200, 300)).to(dtype), "b": torch.ones(2, 3, dtype=dtype)}
+    clipped = ClippedNoise(1.0, 1e-9, 0, whole=whole).clip(updates)
+    assert {t.dtype for t in clipped.values()} == {dtype}
+    torch.testing.assert_close(clipped["a"].float().flatten(1).norm(dim=1), torch.ones(2), rtol=0.01, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_sums_of_half_precision_are_computed_in_single_precision(dtype):
+    updates = [Update({"w": torch.full((2,), 1 / 3, dtype=dtype)}, "gradient", 1) for _ in range(300)]
+    total = plain_sum(updates).tensors["w"]
+    assert total.dtype == torch.float32
+    torch.testing.assert_close(total, 300 * updates[0].tensors["w"].float(), rtol=1e-5, atol=0)

@@ -150,3 +150,10 @@ def test_a_recorded_loop_knows_opacus_noise_and_rate(tmp_path, poisson, engine, 
     assert privacy.history == ((2.0, rate, 10),)
     assert privacy.epsilon == pytest.approx(epsilon)
     assert [wrong in problem for problem in privacy.wrong()] == [True] * bool(wrong)
+
+
+@pytest.mark.parametrize("batches", [7, 91, 113, 399])
+@pytest.mark.parametrize("epochs", [1, 3, 7])
+def test_whole_epochs_are_not_rounded_up(batches, epochs):
+    claim = Privacy(neighbours="sample", history=((1.0, 1 / batches, epochs * batches),), poisson=False)
+    assert claim.mechanisms == ((1.0, 1.0, epochs),)
