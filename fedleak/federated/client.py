@@ -71,6 +71,8 @@ def fedavg(
 ) -> Update:
     """Train with plain SGD, one step per batch, and return the update; the model is not modified.
 
+    Every parameter is trained and shared, frozen ones too (`fedleak.audit` leaves those out).
+
     Raises `ValueError` for shapes that do not fit together, an empty batch or labels outside the model's classes.
 
     Parameters
