@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 MEASURED_BY = {name: "labels" for name in ("samples", "batch_size", "counts")} | {"loss": "loss", "factor": "loss"}
@@ -47,10 +48,13 @@ def parameters_differ(
     """Return whether any sent parameter differs from the trained one by more than a thousandth of its change.
 
     Each parameter is compared by itself, so that neither a large one nor a buffer hides another. A parameter that
-    hardly changed may differ by a millionth of the change of all.
+    hardly changed may differ by a millionth of the change of all, and each by the rounding of its own numbers.
     """
     trained = {name: p.detach() for name, p in parameters.items()}
     changes = {name: (p - before[name]).norm().item() for name, p in trained.items()}
     least = 1e-3 * math.hypot(*changes.values())
-    errors = {name: (sent[name].to(p) - p).norm().item() for name, p in trained.items()}
-    return not all(errors[name] <= 1e-3 * max(change, least) for name, change in changes.items())
+    for name, p in trained.items():
+        allowed = 1e-3 * max(changes[name], least) + 4 * torch.finfo(p.dtype).eps * p.norm().item()
+        if not (sent[name].to(p) - p).norm().item() <= allowed:  # also for NaN
+            return True
+    return False
