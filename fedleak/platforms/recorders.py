@@ -71,7 +71,7 @@ def record_appfl(trainer: C, folder: Path | str, **facts: Any) -> C:
     folder
         The run's folder, which all clients may share.
     facts
-        Fields of `fedleak.federated.recording.Contribution` that replace the measured ones.
+        Fields of `fedleak.federated.recording.Contribution`; one that differs from its measurement is a doubt.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def record_declearn(manager: C, folder: Path | str, *, node: str = "0", **facts:
     node
         The client's name.
     facts
-        Fields of `fedleak.federated.recording.Contribution` that replace the measured ones.
+        Fields of `fedleak.federated.recording.Contribution`; one that differs from its measurement is a doubt.
 
     Raises
     ------
