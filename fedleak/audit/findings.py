@@ -18,7 +18,7 @@ ASSUMPTIONS = {
     "informed": "no attacker who is informed of the loss and the defences recovers more",
 }
 """Assumptions of an audit that nobody measured. A recorded run has the first three (`Contribution.assumed`); a set-up
-has the last one if no attacker is informed of its loss (no cross-entropy with fixed targets), or of its clipping."""
+has the last one if no attacker is informed of its loss (no cross-entropy with fixed targets) or its defences."""
 PROVES_HARD_LABELS = ("iDLG",)
 """Attacks whose proofs hold for a cross-entropy with hard labels alone; others compare with the model's gradients."""
 

@@ -26,6 +26,7 @@ from fedleak.audit.setup import Setup
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, PureNoise, Sparsification
 from fedleak.federated.restricted import Withhold
+from fedleak.models import head
 from fedleak.models.memory import unchanged
 
 KEEPS_SCALE = (PureNoise, Sparsification, Withhold)
@@ -41,13 +42,16 @@ class Run:
         entrants = taking_part(case.attacked, case, setup.steps * setup.batch_size)
         informed = informed_attacks(case.form, setup.batch_size, entrants) if case.form else []
         self.entrants = [*entrants, *informed]
-        is_unknown = case.loss is not None and case.form is None
-        rescales = any(not isinstance(defence, KEEPS_SCALE) for defence in setup.defences)
-        is_uninformed = rescales and (fast or case.knowledge["defence"] is None)
-        self.assumed = "informed" if is_unknown or is_uninformed else ""
         self.sent: dict[str, list[nn.Module]] = {}
         self.first = case.trial(0)
         self.first_update = case.observe(self.first)
+        is_unknown = case.loss is not None and case.form is None
+        rescales = any(not isinstance(defence, KEEPS_SCALE) for defence in setup.defences)
+        is_uninformed = rescales and (fast or case.knowledge["defence"] is None)
+        last, shared = head(case.model), self.first_update.tensors
+        is_withheld = last.layer.weight.requires_grad and last.weight not in shared
+        has_unread_bias = is_withheld and last.bias in shared  # no attack reads the bias alone
+        self.assumed = "informed" if is_unknown or is_uninformed or has_unread_bias else ""
         self.adversary = view(setup.attacker, self.first_update, case.model)
         remedied = range(min(setup.trials, setup.remedy_trials))
         self.loop = Loop(setup.attacker, setup.seed, setup.trials, remedied, repeats=False, progress=progress)

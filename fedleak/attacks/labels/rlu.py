@@ -23,12 +23,7 @@ from fedleak.federated.update import fitting
 from fedleak.models import as_inputs, head_pass
 
 Trajectory = Literal["midpoint", "search"]
-NEEDS = WITH_AUXILIARY.has - {
-    Need.HEAD_GRADIENT,
-    Need.BELOW_HEAD_GRADIENT,
-    Need.ADAPTER_GRADIENT,
-    Need.ALL_GRADIENTS,
-}
+NEEDS = WITH_AUXILIARY.has - {Need.BELOW_HEAD_GRADIENT, Need.ADAPTER_GRADIENT}
 MAX_ROUNDS, LOGIT_TOLERANCE = 5, 0.1
 """Most rounds of the search (App. B.2.2); difference between simulated and uploaded logits that ends it (Alg. 2)."""
 
@@ -64,9 +59,7 @@ def observe(update: Update, model: nn.Module, scheme: Scheme | None, history: Te
             f"the update is of {update.steps} steps at rate {update.lr}, the scheme of {scheme.steps} at {scheme.lr}"
         )
     bias = fitting(update.delta(last.bias, scheme.lr).double(), last.bias, last.layer.bias)
-    weight = torch.zeros_like(last.layer.weight, dtype=torch.double)
-    if update.steps > 1 or last.weight in update.tensors:  # one step is solved by the bias alone
-        weight = fitting(update.delta(last.weight, scheme.lr).double(), last.weight, last.layer.weight)
+    weight = fitting(update.delta(last.weight, scheme.lr).double(), last.weight, last.layer.weight)
     if history is not None:
         if history.shape not in (torch.Size([]), bias.shape):
             raise ValueError(f"history is h of the head's bias, {list(bias.shape)}, got {list(history.shape)}")
@@ -181,7 +174,7 @@ def prepare(
         The head has no bias, or a class no image; in ``recover``: the learning rate is missing, scheme and update
         disagree, a gradient is NaN or infinite, or the smoothing is not in [0, 1].
     WithheldParameter
-        In ``recover``: one step needs the gradient of the head's bias, several steps those of all parameters.
+        In ``recover``: one step needs the head's gradients, several steps those of all parameters.
     """
     if trajectory not in ("midpoint", "search"):
         raise ValueError(f"trajectory is 'midpoint' or 'search', not {trajectory!r}")

@@ -16,7 +16,7 @@ from fedleak.attacks.labels.confidence import mean_by_class
 from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.attacks.labels.inputs import head_with_bias, require_classes, whole_gradient
 from fedleak.attacks.labels.rlu import NEEDS, observe
-from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.registry import attack
 from fedleak.attacks.result import Prepared, once
 from fedleak.data import Images
 from fedleak.federated import Scheme, Softening, Update
@@ -169,7 +169,7 @@ class WeightedLeastSquares:
     "RLU, whole head",
     paper="chen2024rlu",
     equation="beyond the paper",
-    needs=NEEDS | {Need.HEAD_GRADIENT, Need.ALL_GRADIENTS},
+    needs=NEEDS,
     summary="RLU's equations for the weights too, weighted by their noise, along a simulated round.",
     options={"scheme", "smoothing"},
     prepares=True,
