@@ -49,7 +49,8 @@ class Run:
         rescales = any(not isinstance(defence, KEEPS_SCALE) for defence in setup.defences)
         is_uninformed = rescales and (fast or case.knowledge["defence"] is None)
         last, shared = head(case.model), self.first_update.tensors
-        is_withheld = last.layer.weight.requires_grad and last.weight not in shared
+        trained = {name for name, p in case.model.named_parameters() if p.requires_grad}
+        is_withheld = last.weight in trained and last.weight not in shared
         has_unread_bias = is_withheld and last.bias in shared  # no attack reads the bias alone
         self.assumed = "informed" if is_unknown or is_uninformed or has_unread_bias else ""
         self.adversary = view(setup.attacker, self.first_update, case.model)
