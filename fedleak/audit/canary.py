@@ -96,7 +96,7 @@ def claim(setup: Setup, tensors: int) -> Privacy | None:
     for place, defence in enumerate(setup.defences):
         if isinstance(defence, ClippedNoise):
             later = takewhile(lambda d: isinstance(d, PureNoise), setup.defences[place + 1 :])
-            sigma = math.hypot(defence.sigma, *(getattr(d, "sigma", 0.0) for d in later))
+            sigma = math.hypot(defence.sigma, *(d.sigma for d in later if isinstance(d, PureNoise)))
             noise.append(sigma / (2 * defence.largest_norm(tensors)))
     if noise:
         history = ((max(noise), 1.0, 1),)

@@ -111,12 +111,11 @@ class Case:
 
     def observe(self, trial: Trial, remedy: Defence | None = None) -> Update:
         """Return what the server sees: the one client's update after all defences, or the sum of all clients'."""
-        shared = list(trial.updates)
+        shared, clients = list(trial.updates), len(trial.updates)
         for place, defence in enumerate((*self.setup.defences, *([remedy] if remedy else []))):
             seed = 100_000 * trial.seed + 1000 * place
             try:
-                each = ((k, update, fresh(defence, seed + k, len(shared))) for k, update in enumerate(shared))
-                shared = [protect(update, own_defence, client=k) for k, update, own_defence in each]
+                shared = [protect(u, fresh(defence, seed + k, clients), client=k) for k, u in enumerate(shared)]
             except WithheldParameter as error:
                 raise ValueError(
                     f"the defence {type(defence).__name__} names the parameter {error.name!r}; what is left is: "

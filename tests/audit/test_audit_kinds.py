@@ -117,15 +117,15 @@ def test_a_lead_that_is_the_same_in_all_updates_is_a_leak():
 
 
 def test_a_defence_is_informed_of_which_client_it_protects():
-    seen = []
+    numbers_of_clients = []
 
     def defence(updates, clients):
-        seen.append(clients.tolist())
+        numbers_of_clients.append(clients.tolist())
         return dict(updates)
 
     case = prepare(Setup(model=mlp, shape=(3, 8, 8), batch_size=4, clients=3, defences=[defence]))
     case.observe(case.trial(0))
-    assert [k for k in seen if k != [0, 1]][-3:] == [[0], [1], [2]]
+    assert [k for k in numbers_of_clients if k != [0, 1]][-3:] == [[0], [1], [2]]
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
