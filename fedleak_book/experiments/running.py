@@ -21,6 +21,8 @@ from fedleak_book.experiments.units import Units, code_of, stamp
 
 CHUNK = 25
 """Seeds that a vectorised trial gets at once, at most."""
+OF_RECORD = ("datasets", "declared", "profile", "scheduler", "seconds", "seed", "sha256", "trials")
+"""What a record says of itself; the rest says where and by which code its trials ran."""
 
 
 def module(paper: str, part: str) -> ModuleType:
@@ -58,14 +60,16 @@ def run(
     others: str = "again",
     folder: Path | None = None,
     deadline: float = math.inf,
+    recorded: tuple[pd.DataFrame, Mapping[str, Any]] | None = None,
 ) -> pd.DataFrame:
     """Run some settings of an experiment, as `Experiment.settings` returns them, and return the trial rows.
 
     Trial i has the same seed in every setting. With a `scheduler`, the address of Dask's, its workers run the trials.
     Finished units are in `folder`, by default the experiment's own; if it cannot be written, nothing is computed. Those
     that other code has computed are, by `others`, computed ``"again"``, refused (``"refuse"``: a `ValueError`) or
-    taken (``"use"``: the change cannot change what comes out). After the `deadline`, in seconds of `time.monotonic`, no
-    call of the trial begins here: finished units are kept, and units that are missing are a `TimeoutError`.
+    taken (``"use"``: the change cannot change what comes out), and so are then the trials of a `recorded` table. After
+    the `deadline`, in seconds of `time.monotonic`, no call of the trial begins here: finished units are kept, and units
+    that are missing are a `TimeoutError`.
 
     There is a row a trial, or as many as it yields: the setting, ``trial``, ``seed`` and the trial's own columns, which
     have to be those of the declaration. ``attrs`` are their provenance: what their stamps say, the ``seconds`` that the
@@ -80,6 +84,8 @@ def run(
             "If results can have changed, raise the experiment's version; if they cannot, "
             f"`fedleak record {paper} {experiment.name} --reuse-cache`"
         )
+    if recorded and others == "use":
+        _restore(experiment, plan, seed, *recorded)
     calls, step = dict[tuple[int, int], tuple[dict[str, Any], list[int]]](), CHUNK if experiment.vectorised else 1
     for number, units in enumerate(plan):
         seeds = units.missing
@@ -128,6 +134,32 @@ def unit(
     return list(units.values()), {**stamp(context.used["device"]), "code": code}
 
 
+def _restore(
+    experiment: Experiment, plan: Sequence[Units], seed: int, table: pd.DataFrame, facts: Mapping[str, Any]
+) -> None:
+    """Make finished units of the recorded trials that are missing: what was recorded need not be in the cache too.
+
+    A record rounds to seven digits, and tells neither which trial took how long nor which machine of several ran it.
+    """
+    columns = [*experiment.by, *experiment.values, *experiment.facts]
+    declared = {"version": experiment.version, "fixed": json.loads(json.dumps(experiment.declared["fixed"]))}
+    same = all(facts["declared"][name] == value for name, value in declared.items())
+    if facts["seed"] != seed or not same or set(table) != {*experiment.axes, "trial", *columns}:
+        return
+    shared = {name: value for name, value in facts.items() if name not in OF_RECORD}
+    trials = table.groupby([*experiment.axes, "trial"], dropna=False).ngroups
+    used = {entry["name"]: entry for entry in facts["datasets"]}
+    for units in plan:
+        rows = table
+        for axis in experiment.axes:
+            value = units.setting.get(axis)
+            rows = rows[rows[axis].isna() if value is None else rows[axis] == value]
+        for trial, of_trial in rows.groupby("trial"):
+            if int(trial) < len(units.seeds) and (name := units.seeds[int(trial)]) in units.missing:
+                entry = {"seed": name, "rows": of_trial[columns].to_dict("records"), "used": used}
+                units.add(entry | {"seconds": facts["seconds"] / trials}, shared)
+
+
 def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
@@ -145,7 +177,7 @@ def _joined(plan: Sequence[Units]) -> pd.DataFrame:
     stamps = pd.DataFrame(
         {entry["stamp"]: units.stamps[entry["stamp"]] for units, _, entry in computed}.values(), dtype=object
     )
-    facts = {name: sorted(stamps[name].dropna().unique(), key=str) for name in stamps}
+    facts = {name: sorted({*stamps[name].dropna().explode()}, key=str) for name in stamps}
     used = {name: loaded for *_, entry in computed for name, loaded in entry["used"].items()}
     seconds = float(f"{sum(entry['seconds'] for *_, entry in computed):.3g}")
     table.attrs = {name: values[0] if len(values) == 1 else values for name, values in facts.items()}

@@ -88,7 +88,7 @@ FIG7_BLOCKS = Experiment(
     blocks,
     quick=grid(data="mnist5k", algorithm=list(STEPS)),
     paper=grid(data="mnist", algorithm="FedSGD", trials=80)
-    + grid(data="mnist", algorithm="FedAvg", trials=135),
+    + grid(data="mnist", algorithm="FedAvg", trials=215),
     trials=(1, 80),
     by=("batch_size", "defence", "level"),
     values=dict(asr=rate("batch_size", {"algorithm": STEPS}, "block"), squares=NUMBER),

@@ -152,7 +152,9 @@ REDUCED = Experiment(
     "reduced",
     reduced,
     quick=grid(data="mnist5k", **PLAIN, activation="relu", steps=1, lr=0.01),
-    paper=grid(**BOTH, steps=10, lr=RATES) + grid(**BOTH, steps=1, lr=0.01),
+    paper=grid(**BOTH | dict(activation="relu"), steps=10, lr=RATES)
+    + grid(**BOTH | dict(activation="tanh"), steps=10, lr=RATES, trials=40)
+    + grid(**BOTH, steps=1, lr=0.01),
     **LIKE,
 )
 MORE = dict(data=["mnist", "cifar10-jpeg"], activation="relu", steps=10, lr=0.01)
@@ -161,7 +163,7 @@ REDUCED_SCHEMES = Experiment(
     "reduced_schemes",
     reduced,
     quick=[NAMED[0] | dict(data="mnist5k")],
-    paper=NAMED,
+    paper=[s | dict(trials=100 if s["momentum"] == 0.9 else 10) for s in NAMED],
     **LIKE,
 )
 

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 
 import evidence
 import pandas as pd
@@ -77,6 +78,25 @@ def test_units_of_other_code_are_not_taken_unawares(tiny):
     forget()
     rows_of(others="refuse")
     assert len(log()) == 4
+
+
+def test_recorded_trials_are_taken_where_the_cache_is_lost(tiny):
+    def record(trials, **how):
+        shutil.rmtree(tiny / "units", ignore_errors=True)
+        running.module("tiny", "experiments").LOG.clear()
+        return Results("tiny", device="cpu", trials=trials, record=True, **how).rows(running.declared("tiny")["table1"])
+
+    whole = record(4)
+    record(2)
+    assert len(log()) == 4
+    pd.testing.assert_frame_equal(record(4, others="use"), whole)
+    assert len(log()) == 4, "the two others of each setting"
+    record(4, others="use")
+    assert log() == []
+    record(4)
+    assert len(log()) == 8
+    record(4, others="use", seed=1)
+    assert len(log()) == 8
 
 
 def test_a_vectorised_trial_gets_seeds_in_parts(tiny):
