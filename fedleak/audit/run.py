@@ -17,6 +17,7 @@ from fedleak.attacks.result import Result
 from fedleak.audit.beyond_labels import invert_once
 from fedleak.audit.canary import canary, claim
 from fedleak.audit.case import Case, Trial, image_attack, prepare
+from fedleak.audit.clipped import clipping_attacks
 from fedleak.audit.facts import facts
 from fedleak.audit.findings import AS_IT_IS, noted
 from fedleak.audit.informed import informed_attacks
@@ -24,7 +25,8 @@ from fedleak.audit.loop import PRIOR, Loop, Observation, sort_out, taking_part
 from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
 from fedleak.federated import Update
-from fedleak.federated.defences import Defence, PureNoise, Sparsification
+from fedleak.federated.defences import ClippedNoise, Defence, PureNoise, Sparsification
+from fedleak.federated.privacy import DPSGD
 from fedleak.federated.restricted import Withhold
 from fedleak.models import head
 from fedleak.models.memory import unchanged
@@ -41,24 +43,35 @@ class Run:
         self.case, self.fast, setup = case, fast, case.setup
         entrants = taking_part(case.attacked, case, setup.steps * setup.batch_size)
         informed = informed_attacks(case.form, setup.batch_size, entrants) if case.form else []
-        self.entrants = [*entrants, *informed]
+        at_scale: list[Attack] = []
+        rescaling = [d for d in (setup.dp_sgd, *setup.defences) if d is not None and not isinstance(d, KEEPS_SCALE)]
+        if rescaling and setup.clients == 1:
+            at_scale = clipping_attacks(case.attacked, case.aux, entrants)
+        self.entrants = [*entrants, *informed, *at_scale]
         self.sent: dict[str, list[nn.Module]] = {}
         self.first = case.trial(0)
         self.first_update = case.observe(self.first)
         is_unknown = case.loss is not None and case.form is None
-        rescales = any(not isinstance(defence, KEEPS_SCALE) for defence in setup.defences)
-        is_uninformed = rescales and (fast or case.knowledge["defence"] is None)
         last, shared = head(case.model), self.first_update.tensors
         trained = {name for name, p in case.model.named_parameters() if p.requires_grad}
         is_withheld = last.weight in trained and last.weight not in shared
         has_unread_bias = is_withheld and last.bias in shared  # no attack reads the bias alone
-        self.assumed = "informed" if is_unknown or is_uninformed or has_unread_bias else ""
         self.adversary = view(setup.attacker, self.first_update, case.model)
+        is_simulated = not fast and case.knowledge["defence"] is not None
+        is_undone = case.form is None and all(isinstance(defence, ClippedNoise | DPSGD) for defence in rescaling)
+        is_undone &= any(not attack.lacking(self.adversary) for attack in at_scale)
+        is_uninformed = bool(rescaling) and not (is_simulated or is_undone)
+        self.assumed = "informed" if is_unknown or is_uninformed or has_unread_bias else ""
         remedied = range(min(setup.trials, setup.remedy_trials))
         self.loop = Loop(setup.attacker, setup.seed, setup.trials, remedied, repeats=False, progress=progress)
         self.loop.left_out = [] if remedied else [("remedies", "remedy_trials=0")]
         self.loop.adversaries, self.loop.untried = sort_out(
-            [*all_attacks(), *informed], self.adversary, self.first_update, case.model, case.knowledge, self._excluded
+            [*all_attacks(), *informed, *at_scale],
+            self.adversary,
+            self.first_update,
+            case.model,
+            case.knowledge,
+            self._excluded,
         )
         if case.loss is not None and case.form is None:
             why = "the loss is not a cross-entropy with a factor, class weights or soft targets"

@@ -14,6 +14,7 @@ from fedleak.attacks.registry import WHITE_BOX, get
 from fedleak.attacks.words import word_embedding
 from fedleak.audit import Setup, audit, audit_run, guard
 from fedleak.audit.case import prepare
+from fedleak.audit.clipped import SUFFIX
 from fedleak.audit.guard import Limits
 from fedleak.data.embedded import synthetic
 from fedleak.federated.defences import ClippedNoise, PureNoise, protect
@@ -77,6 +78,10 @@ def test_a_kind_of_model_is_right_refused_or_not_measurable(name):
     assert same(actual, expected), actual
 
 
+def halve(updates, clients):
+    return {name: t / 2 for name, t in updates.items()}
+
+
 UNKNOWN_LOSSES = {
     "ascent": lambda z, y: -nn.functional.cross_entropy(z, y),
     "temperature": lambda z, y: nn.functional.cross_entropy(z / 20, y),
@@ -95,11 +100,31 @@ def test_a_loss_of_which_no_attacker_is_informed_is_no_all_clear(name):
     assert accepted.status == "kept"
 
 
-def test_clipping_of_whole_updates_that_nobody_simulates_is_no_all_clear():
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("steps", [1, 4])
+def test_clipping_does_not_hide_labels_from_an_attacker_who_estimates_the_scale(whole, steps):
+    local = {"algorithm": "fedavg", "steps": steps, "lr": 0.05} if steps > 1 else {}
+    setup = Setup(model=mlp, shape=(3, 8, 8), batch_size=16, trials=6, remedy_trials=0, **local)
+    report = audit(dataclasses.replace(setup, defences=[ClippedNoise(0.01, 1e-8, 0, whole=whole)]), fast=True)
+    assert set(report.rows["assumed"]) == {""}
+    means = report.rows.groupby("attack")["iacc"].mean()
+    assert means["RLU, whole head" + SUFFIX] > max(0.85, means["RLU, whole head"] + 0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "assumed"),
+    [
+        ({"defences": [halve]}, "informed"),
+        ({"defences": [PureNoise(1e-6, 0)]}, ""),
+        ({"defences": [ClippedNoise(0.01, 1e-8, 0), Withhold(["3.weight", "3.bias"])]}, "informed"),
+        ({"defences": [ClippedNoise(0.01, 1e-8, 0)], "adversary": "white-box model"}, "informed"),
+        ({"defences": [ClippedNoise(0.01, 1e-8, 0)], "loss": nn.CrossEntropyLoss(label_smoothing=0.2)}, "informed"),
+    ],
+)
+def test_a_scale_that_no_attacker_estimates_is_no_all_clear(options, assumed):
     setup = Setup(model=mlp, shape=(3, 8, 8), batch_size=16, trials=3, remedy_trials=0)
-    for defence, assumed in ((ClippedNoise(0.01, 1e-8, 0, whole=True), "informed"), (PureNoise(1e-6, 0), "")):
-        report = audit(dataclasses.replace(setup, defences=[defence]), fast=True)
-        assert set(report.rows["assumed"]) == {assumed}
+    report = audit(dataclasses.replace(setup, **options), fast=True)
+    assert set(report.rows["assumed"]) == {assumed}
 
 
 def test_the_bias_of_the_last_layer_alone_which_no_attack_reads_is_no_all_clear():

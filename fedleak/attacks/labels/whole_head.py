@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cache, cached_property
 
 import torch
+from scipy.optimize import nnls
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.confidence import mean_by_class
@@ -140,12 +141,24 @@ class WeightedLeastSquares:
         samples
             K.
         """
+        columns, goal = self._whitened(gradient, previous_counts / samples)
+        return solve(columns / samples, goal, samples)
+
+    def solve_rescaled(self, gradient: Tensor, previous_shares: Tensor) -> Tensor:
+        """Solve for the classes' shares ``[n]`` times the unknown factor of a gradient ``[entries]``.
+
+        Without the sum that is known at a known scale, the solution is that of non-negative least squares.
+        """
+        columns, goal = (t.cpu().numpy() for t in self._whitened(gradient, previous_shares))
+        return torch.from_numpy(nnls(columns, goal, maxiter=50 * columns.shape[1])[0]).to(gradient)
+
+    def _whitened(self, gradient: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
         # a class that seems absent keeps a small weight, since the counts so far may be mistaken
-        class_weights = (previous_counts / samples).clamp(min=0.02 / len(previous_counts)) / self.class_sizes
+        class_weights = shares.clamp(min=0.02 / len(shares)) / self.class_sizes
         vectors, sample_scale = torch.cat([self.class_means, gradient[None]]), class_weights[self.labels].sqrt()
         whiten = self._whiten_in_sample_span if self.uses_sample_span else self._whiten
         whitened = whiten(vectors, sample_scale)
-        return solve(whitened[:, :-1] / samples, whitened[:, -1], samples)
+        return whitened[:, :-1], whitened[:, -1]
 
     def _whiten(self, vectors: Tensor, sample_scale: Tensor) -> Tensor:
         scaled = self.residuals * sample_scale[:, None]
