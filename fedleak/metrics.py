@@ -27,8 +27,25 @@ def _check_counts(recovered: Tensor, truth: Tensor, needs_labels: bool = True) -
     return recovered.double(), truth.double()
 
 
+def as_labels(labels: Tensor) -> Tensor:
+    """Return labels as int64; raise `ValueError` for other than whole numbers."""
+    if (
+        not isinstance(labels, Tensor)
+        or labels.is_floating_point()
+        or labels.is_complex()
+        or labels.dtype == torch.bool
+    ):
+        kind = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
+        raise ValueError(f"labels are a tensor of whole numbers, int64; got {kind}")
+    return labels.long()
+
+
 def counts(labels: Tensor, n_classes: int) -> Tensor:
-    """Count labels ``[..., B]`` into ``[..., n_classes]``; raise `ValueError` for a label outside the classes."""
+    """Count labels ``[..., B]`` into ``[..., n_classes]``.
+
+    Raises `ValueError` for a label outside the classes, or labels that are no whole numbers.
+    """
+    labels = as_labels(labels)
     if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < n_classes:
         lowest, highest = int(labels.min()), int(labels.max())
         raise ValueError(f"labels from {lowest} to {highest} are not all of {n_classes} classes, 0 to {n_classes - 1}")
@@ -56,12 +73,12 @@ def label_number_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
     """Return the share of classes whose count is exact, in [0, 1] (LnAcc; iLRG, Sec. 4.1).
 
     All counts may be zero, which is exact for classes that do not occur. Raises `ValueError` if the counts have
-    different shapes, or one is negative.
+    different shapes, or one is negative or NaN.
     """
     if recovered.shape != truth.shape:
         raise ValueError(f"counts of shapes {tuple(recovered.shape)} and {tuple(truth.shape)} do not compare")
-    if bool((recovered < 0).any()) or bool((truth < 0).any()):
-        raise ValueError("counts are not negative")
+    if not (bool((recovered >= 0).all()) and bool((truth >= 0).all())):  # NaN fails both
+        raise ValueError("counts are not negative, nor NaN")
     return (recovered == truth).double().mean(-1)
 
 
@@ -188,17 +205,22 @@ def lpips(recovered: Tensor, truth: Tensor) -> Tensor | None:
     """Return the perceptual distance, ``[B]`` (Zhang et al. 2018; AlexNet), or None if its weights are not available.
 
     The linear layers are from the package `lpips`; AlexNet's features are torchvision's, from its download cache or
-    ``weights/alexnet_features_torchvision.pth`` in the folder that ``FEDLEAK_DATA`` names. Images smaller than 32 x 32
-    are enlarged to that size, which AlexNet needs.
+    ``weights/alexnet_features_torchvision.pth`` in the folder that ``FEDLEAK_DATA`` names. Sides below 32
+    pixels are enlarged to 32, which AlexNet needs.
 
-    Raises `ValueError` for images of different shapes, NaN, or originals outside [0, 1].
+    Raises `ValueError` for images of different shapes, of neither one nor three channels, NaN, or originals outside
+    [0, 1].
     """
-    recovered, truth = (x.expand(-1, 3, -1, -1) for x in _check_images(recovered, truth))
+    recovered, truth = _check_images(recovered, truth)
+    if recovered.shape[1] not in (1, 3):
+        raise ValueError(f"AlexNet takes images of one or three channels, got {recovered.shape[1]}")
+    recovered, truth = (x.expand(-1, 3, -1, -1) for x in (recovered, truth))
     network = _perceptual()
     if network is None:
         return None
     if min(recovered.shape[2:]) < MIN_ALEXNET_SIZE:
-        recovered, truth = (nn.functional.interpolate(x, MIN_ALEXNET_SIZE, mode="bilinear") for x in (recovered, truth))
+        size = [max(side, MIN_ALEXNET_SIZE) for side in recovered.shape[2:]]
+        recovered, truth = (nn.functional.interpolate(x, size, mode="bilinear") for x in (recovered, truth))
     with torch.no_grad():
         return network.to(recovered.device)(recovered, truth, normalize=True).flatten()
 

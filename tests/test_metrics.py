@@ -224,6 +224,21 @@ def test_counts_of_nan_and_labels_outside_the_classes_are_refused():
         with pytest.raises(ValueError, match="not all of 3 classes, 0 to 2"):
             metrics.counts(torch.tensor(labels), 3)
     assert metrics.counts(torch.empty(0, dtype=torch.long), 3).tolist() == [0, 0, 0]
+    with pytest.raises(ValueError, match="nor NaN"):
+        metrics.label_number_accuracy(torch.tensor([float("nan"), 1]), torch.tensor([1, 1]))
+
+
+def test_labels_are_whole_numbers_of_any_type():
+    for kind in (torch.uint8, torch.int32):
+        assert metrics.counts(torch.tensor([0, 2, 2], dtype=kind), 3).tolist() == [1, 0, 2]
+    for labels in (torch.tensor([0.0, 1.0]), torch.tensor([True, False]), [0, 1]):
+        with pytest.raises(ValueError, match="tensor of whole numbers"):
+            metrics.counts(labels, 3)
+
+
+def test_the_perceptual_distance_takes_grey_or_colours():
+    with pytest.raises(ValueError, match="one or three channels, got 2"):
+        metrics.lpips(*torch.rand(2, 1, 2, 32, 32))
 
 
 def test_images_of_whole_numbers_are_refused_also_black_ones():

@@ -91,6 +91,21 @@ def test_records_of_replaced_experiments_have_declared_settings(name):
     assert shared == (3 if name == "federations" else 0)  # of two experiments without a defence
 
 
+def test_rows_that_are_blank_or_do_not_come_out_any_more_are_no_agreement():
+    keys = {"axes": ["net"], "by": ["attack"], "times": [], "rounding": [], "fixed": {}}
+    declared = keys | {"values": ["iacc"], "kinds": {"iacc": {"name": "mean"}}}
+    trials = [{"net": "cnn", "trial": k, "attack": a, "iacc": 0.88 + k / 100} for k in range(10) for a in "AB"]
+    table = pd.DataFrame(trials)
+    blank = table.assign(iacc=table["iacc"].where(table["trial"] == 4))
+    assert recheck.DIFFERS not in recheck.compare(table, table, declared)
+    assert recheck.DIFFERS not in recheck.compare(blank, blank, declared)
+    assert recheck.compare(table, blank, declared).count(recheck.DIFFERS) == 18
+    lost = recheck.missing(table, table[table["attack"] == "A"], ["net"], ["net", "attack"])
+    assert set(lost["attack"]) == {"B"}
+    assert len(lost) == 10
+    assert recheck.missing(table, table[table["trial"] < 3], ["net"], ["net", "attack"]).empty
+
+
 def test_replaced_experiments_are_rechecked(monkeypatch):
     name = "arena/inputs_trained (paper)"
     table = recheck.recorded("arena")[name]

@@ -88,7 +88,7 @@ def draw(images: Images, labels: Tensor, generator: Generator) -> Tensor:
     """
     if labels.numel() == 0:
         return torch.empty_like(labels, device=images.y.device)
-    wanted = labels.to(generator.device)
+    wanted = metrics.as_labels(labels).to(generator.device)
     if wanted.min() < 0 or wanted.max() >= images.n_classes:
         raise ValueError(
             f"{images.name} has the labels 0 to {images.n_classes - 1}; "

@@ -107,8 +107,18 @@ class Images:
         return (self.y == label).nonzero().flatten()
 
     def take(self, indices: Tensor | Sequence[int]) -> Self:
-        """Return the images at `indices` [M], in that order; it is a subset unless it has all images."""
-        indices = torch.as_tensor(indices, dtype=torch.int64, device=self.y.device)
+        """Return the images at `indices` [M], in that order, or where a mask [N] is true.
+
+        It is a subset unless it has all images. Raises `ValueError` for other than whole numbers or a mask.
+        """
+        indices = torch.as_tensor(indices, device=self.y.device)
+        if indices.dtype == torch.bool:
+            if indices.shape != self.y.shape:
+                raise ValueError(f"a mask of {len(self)} images has the shape [{len(self)}], not {list(indices.shape)}")
+            indices = indices.nonzero().flatten()
+        elif indices.is_floating_point() and indices.numel():
+            raise ValueError(f"indices are whole numbers or a mask, not {indices.dtype}")
+        indices = indices.long()
         left_out = len(indices.unique()) < len(self)
         return replace(self, x=self.x[indices], y=self.y[indices], subset=self.subset or left_out)
 

@@ -22,6 +22,7 @@ def dirichlet(labels: Tensor, clients: int, concentration: float, seed: int, *, 
             "clients is at least 1, at_least not negative and the concentration a positive number; "
             f"got {clients}, {at_least} and {concentration}"
         )
+    labels = torch.as_tensor(labels)
     if labels.ndim != 1 or len(labels) < clients * at_least:
         raise ValueError(
             f"{clients} clients of at least {at_least} samples need {clients * at_least} labels [N], "

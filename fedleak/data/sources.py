@@ -1,9 +1,10 @@
 """Load data sets by name (`load`), check which are available (`check`), and download them."""
 
+import operator
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -67,9 +68,12 @@ def load(
     if unknown := options.keys() - set(dataset.options):
         accepted = f"takes {', '.join(dataset.options)}" if dataset.options else "takes no options of its own"
         raise ValueError(f"{dataset.name} {accepted}, not {', '.join(sorted(unknown))}")
-    resize = (size, size) if isinstance(size, int) else size
-    if resize is not None and min(resize) < 1:
-        raise ValueError(f"size must be at least 1 pixel, not {size}")
+    resize = None
+    if size is not None:
+        sides = tuple(size) if isinstance(size, Sequence) else (size, size)
+        if len(sides) != 2 or any(operator.index(side) < 1 for side in sides):
+            raise ValueError(f"size must be at least 1 pixel, or a height and a width, not {size}")
+        resize = operator.index(sides[0]), operator.index(sides[1])
     if resize is not None and len(dataset.shape) < 3:
         raise ValueError(f"{dataset.name} has no images: size is for those")
     if limit is not None and limit < 1:
@@ -184,8 +188,10 @@ def check(root: str | os.PathLike[str] | None = None, sample: int = 64) -> list[
     """Check each data set in the folder, by default that of `FEDLEAK_DATA`: found, missing or corrupt.
 
     Files with a published checksum and archives (by their CRC) are read completely; up to `sample` images per
-    split are decoded, evenly spaced.
+    split are decoded, evenly spaced. Raises `ValueError` if `root` is no folder.
     """
+    if root is not None and not Path(root).expanduser().is_dir():
+        raise ValueError(f"there is no folder {root}")
     return [examine(dataset, folder_of(root), sample) for dataset in catalogue()]
 
 

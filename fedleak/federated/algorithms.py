@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from fedleak.federated.client import Client, State
+from fedleak.federated.client import Client, State, trained_weights
 from fedleak.federated.schemes import SCHEMES as SCHEMES
 from fedleak.federated.schemes import Scheme
 from fedleak.federated.update import Update
@@ -40,7 +40,7 @@ class Server:
         """
         if not len(x) == len(y) == self.clients:
             raise ValueError(f"expected the batches of {self.clients} clients, got {len(x)} and {len(y)}")
-        zeros = {k: torch.zeros_like(p) for k, p in self.model.named_parameters()}
+        zeros = {k: torch.zeros_like(p) for k, p in trained_weights(self.model).items()}
         self.controls.append({**zeros, **self.sent} if self.scheme.name == "scaffold" else zeros)
         updates = [c.train(self.model, a, b, self.sent) for c, a, b in zip(self.members, x, y, strict=True)]
         for record, update in zip(self.records, updates, strict=True):
@@ -52,8 +52,8 @@ class Server:
             self.sent = mean
         if name in ("feddyn", "feddc"):  # both also add the mean of all earlier rounds' updates
             self.correction = {k: d + self.correction.get(k, 0) for k, d in mean.items()}
-        for k, parameter in self.model.named_parameters():
-            parameter.data.add_(mean[k] + self.correction[k] if self.correction else mean[k])
+        for k, parameter in trained_weights(self.model).items():
+            parameter.add_(mean[k] + self.correction[k] if self.correction else mean[k])
         return updates
 
     def history(self, client: int, name: str) -> Tensor:

@@ -12,6 +12,7 @@ from torch.func import functional_call
 from fedleak.federated.losses import Loss
 from fedleak.federated.schemes import Scheme
 from fedleak.federated.update import Update
+from fedleak.metrics import as_labels
 
 State = dict[str, Tensor]
 """Tensors by parameter name."""
@@ -71,9 +72,10 @@ def fedavg(
 ) -> Update:
     """Train with plain SGD, one step per batch, and return the update; the model is not modified.
 
-    Every parameter is trained and shared, frozen ones too (`fedleak.audit` leaves those out).
+    Frozen parameters are neither trained nor shared.
 
-    Raises `ValueError` for shapes that do not fit together, an empty batch or labels outside the model's classes.
+    Raises `ValueError` for shapes that do not fit together, an empty batch, labels outside the model's classes or that
+    are no whole numbers, or a model without a trained parameter.
 
     Parameters
     ----------
@@ -90,7 +92,7 @@ def fedavg(
         Function of a batch's logits and labels that returns one number. Default: the mean cross-entropy.
     """
     check_batches(x, y, "steps")
-    start = {name: p.detach() for name, p in model.named_parameters()}
+    start = trained_weights(model)
     weights = {name: p.clone().requires_grad_() for name, p in start.items()}
     total = {name: torch.zeros_like(p) for name, p in start.items()}
     for gradients in _iterate_gradients(model, weights, x, y, softening, loss):
@@ -131,7 +133,7 @@ class Client:
         """
         scheme = self.scheme
         check_batches(x, y, scheme.steps)
-        start = {k: p.detach() for k, p in model.named_parameters()}
+        start = trained_weights(model)
         zeros = {k: torch.zeros_like(p) for k, p in start.items()}
         from_server = {**zeros, **server}
         self.state = self.state or zeros
@@ -157,6 +159,14 @@ class Client:
         return Update(delta, "delta", y.numel(), scheme.steps, scheme.lr)
 
 
+def trained_weights(model: nn.Module) -> State:
+    """Return the parameters that are trained, detached; raise `ValueError` if all are frozen."""
+    weights = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    if not weights:
+        raise ValueError("every parameter of the model is frozen (requires_grad is False): nothing is trained")
+    return weights
+
+
 def check_batches(x: Tensor, y: Tensor, *axes: int | str) -> None:
     """Raise `ValueError` unless x and y have these axes (sizes, or names of any size), then one for the samples."""
     fit = y.dim() == len(axes) + 1 < x.dim() and x.shape[: y.dim()] == y.shape and y.numel()
@@ -179,7 +189,7 @@ def _iterate_gradients(
     loss = loss or partial(nn.functional.cross_entropy, label_smoothing=softening.smoothing)
     buffers = {name: b.clone() for name, b in model.named_buffers()}
     generator = torch.Generator().manual_seed(softening.seed)
-    for images, labels in zip(x, y, strict=True):
+    for images, labels in zip(x, as_labels(y), strict=True):
         mixed, share, partners = softening.mixed(images, generator)
         logits = functional_call(model, (weights, buffers), (mixed,))
         if int(labels.max()) >= logits.shape[1] or int(labels.min()) < 0:

@@ -144,12 +144,16 @@ class Update:
     def model(self, before: nn.Module) -> nn.Module:
         """Return the client's model after its local steps; `before` is the model before them and is not modified.
 
-        Raises `WithheldParameter` if a parameter is not shared; `ValueError` as for `delta`, or if a parameter has
+        Frozen parameters that are not shared are as before, unless the whole model is frozen. Raises
+        `WithheldParameter` if another parameter is not shared; `ValueError` as for `delta`, or if a parameter has
         another shape, or is NaN or infinite.
         """
         after, update = copy.deepcopy(before), self.replace(unwrapped(self.tensors, before))
+        has_trained = any(parameter.requires_grad for parameter in after.parameters())
         with torch.no_grad():
             for name, parameter in after.named_parameters():
+                if has_trained and not parameter.requires_grad and name not in update.tensors:
+                    continue
                 parameter.add_(fitting(update.delta(name), name, parameter).to(parameter))
         return after
 

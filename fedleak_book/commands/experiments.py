@@ -60,8 +60,9 @@ def _record_queue(name: str, seconds: float, device: str) -> None:
 
 def claims(name: Annotated[str, typer.Argument(help="The chapter: the name of a folder in notebooks/.")]) -> None:
     """Measure a chapter's claims anew, on the recorded rows: after an edit of its claims, or of a record."""
-    from fedleak_book.experiments import Results, scoreboard
+    from fedleak_book.experiments import Results, running, scoreboard
 
+    running.declared(name)  # raises for a name that is no chapter's
     if measured := Results(name, device="cpu").measure():
         scoreboard.keep(name, measured)
     typer.echo(f"measured the claims of {name}")
@@ -82,7 +83,7 @@ def recheck(
         raise ValueError(
             f"nothing could be checked: no setting took less than --budget {budget:g} s, on available data"
         )
-    if differing := [name for name, rows in outcomes.items() if again.DIFFERS in set(rows["verdict"])]:
+    if differing := [name for name, rows in outcomes.items() if {again.DIFFERS, again.MISSING} & {*rows["verdict"]}]:
         raise ValueError(f"what is recorded does not come out again: {', '.join(differing)}")
 
 

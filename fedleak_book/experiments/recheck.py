@@ -22,8 +22,9 @@ from fedleak_book.experiments import records, running
 from fedleak_book.experiments.context import Context
 from fedleak_book.experiments.kinds import Kind
 
-SAME, CLOSE, DIFFERS, NEW = "same", "within the interval", "differs", "new"
-"""What a row can be: `NEW` is one of a setting that the record does not have, of something that was added since."""
+SAME, CLOSE, DIFFERS, NEW, MISSING = "same", "within the interval", "differs", "new", "missing"
+"""What a row can be: `NEW` is one of a setting that the record does not have, of something that was added since;
+`MISSING` is a recorded one of the setting that does not come out."""
 RELATIVE = 1e-3
 """Numbers agree to this: sums in another order, on another processor or with other threads, differ by less than that,
 unless they turn the decision of a trial; then the mean of the trials stays within its interval."""
@@ -96,8 +97,10 @@ def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str],
             say(f"{name}: passed over, the setting that was drawn has no rows")
             continue
         verdicts = compare(table, rows, experiment.declared if artefact != experiment.name else facts["declared"])
-        outcomes[name] = rows.assign(verdict=verdicts)
-        counts = ", ".join(f"{verdicts.count(v)} {v}" for v in (SAME, CLOSE, DIFFERS, NEW) if v in verdicts)
+        lost = missing(table, rows, experiment.axes, [*experiment.axes, *experiment.by])
+        outcomes[name] = pd.concat([rows.assign(verdict=verdicts), lost.assign(verdict=MISSING)], ignore_index=True)
+        verdicts += [MISSING] * len(lost)
+        counts = ", ".join(f"{verdicts.count(v)} {v}" for v in (SAME, CLOSE, DIFFERS, NEW, MISSING) if v in verdicts)
         say(f"{name}: {len(rows)} of {len(table)} rows: {counts}")
     return outcomes
 
@@ -119,10 +122,22 @@ def compare(table: pd.DataFrame, rows: pd.DataFrame, declared: Mapping[str, Any]
         half = FEW * (largest if (largest := table[v].abs().max()) <= 1 else now[v].abs())
         low, high = now[f"{v} low"].fillna(now[v] - half), now[f"{v} high"].fillna(now[v] + half)
         tiny = 1e-9 * now[v].abs()  # an interval can be a point, and a mean's last digit another
-        within &= now[f"{v} now"].isna() | now[f"{v} now"].between(low - tiny, high + tiny)
+        within &= (now[f"{v} now"].isna() & now[v].isna()) | now[f"{v} now"].between(low - tiny, high + tiny)
+        blank, blank_then = (t[v].isna().groupby(t["cell"]).mean().reindex(now.index) for t in (rows, table))
+        within &= blank <= blank_then + FEW  # a mean leaves out what is NaN
     verdicts = rows["cell"].map(within.map({True: CLOSE, False: DIFFERS})).fillna(NEW)
     verdicts[pairs["index"]] = SAME
     return verdicts.tolist()
+
+
+def missing(table: pd.DataFrame, rows: pd.DataFrame, axes: list[str], keys: list[str]) -> pd.DataFrame:
+    """Return the recorded rows of these rows' setting and trials whose cell has none of them."""
+
+    def joined(t: pd.DataFrame, columns: list[str]) -> pd.Series:
+        return t[[c for c in columns if c in table and c in rows]].map(_plain).agg("|".join, axis=1)
+
+    of_setting = joined(table, axes).isin(joined(rows, axes)) & table["trial"].isin(rows["trial"])
+    return table[of_setting & ~joined(table, keys).isin(joined(rows, keys))]
 
 
 def _plain(value: Any) -> str:

@@ -78,6 +78,8 @@ class Units:
         entry = json.loads(body)
         if "facts" in entry:
             self.stamps[entry["stamp"]] = entry["facts"]
+        elif entry["stamp"] not in self.stamps:  # it is in a line that is broken
+            return False
         else:
             current = not self.code or self.stamps[entry["stamp"]].get("code") == self.code
             (self.units if current else self.others)[entry["seed"]] = entry

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedleak.attacks.labels import adapter
 from fedleak.attacks.registry import WITH_AUXILIARY, Need, all_attacks, get
 from fedleak.data import Images
 from fedleak.errors import WithheldParameter
@@ -62,3 +63,34 @@ def test_only_parameters_that_did_not_move_while_others_did_are_left_out():
     assert without_frozen(zero, model).keys() == {"weight", "bias"}
     assert without_frozen({**zero, "bias": torch.ones(2)}, model).keys() == {"bias"}
     assert without_frozen({**zero, "weight": torch.ones(2, 2)}, model).keys() == {"weight"}
+
+
+@pytest.mark.parametrize("kind", ["bias", "adapter"])
+def test_one_sample_of_two_classes_is_told_by_the_direction_of_its_row(kind):
+    torch.manual_seed(0)
+    head = nn.Linear(8, 2, bias=kind == "bias")
+    model = nn.Sequential(nn.Linear(12, 8), nn.ReLU(), head).requires_grad_(False)
+    if kind == "bias":
+        head.bias.requires_grad_(True)
+    else:
+        model = nn.Sequential(model[0], model[1], Adapted(head))
+    aux = Images(torch.rand(40, 12), torch.arange(40) % 2)
+    for x, y in zip(torch.rand(20, 1, 12), torch.arange(20) % 2, strict=True):
+        loss = nn.functional.cross_entropy(model(x), y[None])
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        tensors = dict(zip(trained, torch.autograd.grad(loss, [*trained.values()]), strict=True))
+        counts = adapter.prepare(model, aux).recover(Update(tensors, "gradient", 1)).counts
+        assert counts.argmax() == y
+
+
+class Adapted(nn.Linear):
+    """A frozen layer and a low-rank addition to it."""
+
+    def __init__(self, layer):
+        super().__init__(layer.in_features, layer.out_features, bias=False)
+        self.weight = nn.Parameter(layer.weight.detach().clone(), requires_grad=False)
+        self.down = nn.Parameter(torch.rand(3, layer.in_features), requires_grad=False)
+        self.up = nn.Parameter(torch.zeros(layer.out_features, 3))
+
+    def forward(self, x):
+        return super().forward(x) + x @ self.down.T @ self.up.T

@@ -48,6 +48,48 @@ def plain(model, x, y):
     return torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
 
 
+class Patchwise(nn.Module):
+    """A linear layer on each row of an image, and a batch norm without parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.row, self.norm = nn.Linear(8, 5), nn.BatchNorm2d(3, affine=False)
+        self.head = nn.Linear(3 * 8 * 5, CLASSES)
+
+    def forward(self, x):
+        return self.head(self.norm(torch.sigmoid(self.row(x))).flatten(1))
+
+
+@pytest.mark.parametrize("has_norm", [True, False])
+def test_layers_on_rows_and_norms_without_parameters_are_inverted_with_their_own_gradients(has_norm):
+    torch.manual_seed(0)
+    model = Patchwise().double().eval()
+    if not has_norm:
+        model.norm = nn.Identity()
+    assert is_stackable(model) == (not has_norm)
+    x, y = batch(1 if has_norm else 2, 3)
+    view = View([fedsgd(model, a, b) for a, b in zip(x, y, strict=True)], model, y)
+    gradients = view.gradients(x, nn.functional.one_hot(y, CLASSES).double(), slice(None))
+    for place, (a, b) in enumerate(zip(x, y, strict=True)):
+        for got, expected in zip(gradients, plain(model, a, b), strict=True):
+            assert torch.allclose(got[place], expected)
+
+
+def test_a_models_own_attribute_of_the_name_normalise_is_left_alone():
+    model = tiny()
+    model.normalise = nn.Identity()
+    x, y = batch(1, 1)
+    image = dlg.reconstruct(fedsgd(model, x[0], y[0]), model, iterations=1)[0]
+    assert image.shape[-3:] == SHAPE
+
+
+def test_gradients_of_several_steps_need_no_rate():
+    model = tiny()
+    x, y = batch(2, 1)
+    update = dataclasses.replace(fedavg(model, x, y, 0.01), lr=None)
+    assert agic.reconstruct(update, model, labels=y.flatten(), iterations=1).shape[-3:] == SHAPE
+
+
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("side_by_side", [False, True])
 def test_stacked_gradients_and_their_derivative_are_those_of_each_alone(training, side_by_side, monkeypatch):

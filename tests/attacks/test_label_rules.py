@@ -79,7 +79,12 @@ def test_the_prior_guess_follows_the_auxiliary_data_or_the_prior():
     aux = Images(x, y, tuple("abc"), "zeros", "train", False, "made here", "none")
     ten = update([[0.0, 0.0]] * 3, samples=10)
     assert guess.recover_prior(ten, MODEL, aux).tolist() == [6, 2, 2]
-    assert guess.recover_prior(ten, MODEL, aux, prior=torch.tensor([0.1, 0.2, 0.7])).tolist() == [1, 2, 7]
+    for scale in (1, 10, 100):  # shares, numbers of samples, per cent
+        prior = scale * torch.tensor([0.1, 0.2, 0.7])
+        assert guess.recover_prior(ten, MODEL, aux, prior=prior).tolist() == [1, 2, 7]
+    for wrong in ([0.0, 0, 0], [-1.0, 1, 1], [0.5, 0.5], [float("nan"), 1, 1]):
+        with pytest.raises(ValueError, match="a frequency of each of the 3 classes"):
+            guess.recover_prior(ten, MODEL, aux, prior=torch.tensor(wrong))
 
 
 RULES = [idlg.recover, gi.recover, llg.recover]

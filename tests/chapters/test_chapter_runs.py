@@ -62,6 +62,21 @@ def test_a_killed_run_goes_on_and_gives_the_same_rows(tiny, monkeypatch):
     assert (tiny / "units").rglob("*.corrupt")
 
 
+def test_a_stamp_that_is_damaged_costs_its_units_and_nothing_else(tiny):
+    whole = rows_of()
+    for path in (tiny / "units").rglob("*.jsonl"):
+        stamp, *units = path.read_text().splitlines()
+        assert '"facts"' in stamp
+        path.write_text("\n".join([stamp[:-9], *units]) + "\n")
+    pd.testing.assert_frame_equal(rows_of(others="use"), whole)
+    assert len(log()) == 2 * 4
+
+
+def test_claims_of_no_chapter_are_an_error(tiny):
+    with pytest.raises(ValueError, match="'nope' is no chapter"):
+        commands.claims("nope")
+
+
 def test_units_of_other_code_are_not_taken_unawares(tiny):
     rows_of()
     text = (tiny / "notebooks/tiny/experiments.py").read_text()

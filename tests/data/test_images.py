@@ -95,6 +95,15 @@ def test_take_keeps_order_and_marks_a_subset():
     assert repr(pickle.loads(pickle.dumps(taken))) == text
 
 
+def test_take_accepts_a_mask_and_refuses_other_numbers():
+    images = some_images()
+    for mask in (images.y == 2, (images.y == 2).tolist()):
+        assert torch.equal(images.take(mask).x, images.x[images.y == 2])
+    for wrong, message in (([0.9, 1.9], "whole numbers or a mask"), ([True], r"shape \[6\], not \[1\]")):
+        with pytest.raises(ValueError, match=message):
+            images.take(wrong)
+
+
 @given(st.integers(0, 100), st.floats(0.1, 0.9))
 def test_halves_are_disjoint_stratified_and_reproducible(seed, fraction):
     labels = torch.arange(60) % 3

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedleak.federated import Softening, fedavg, fedsgd
+from fedleak.federated import Scheme, Softening, fedavg, fedsgd
+from fedleak.federated.algorithms import Server
 from fedleak.models import build
 
 
@@ -27,7 +28,7 @@ def by_optimiser(model, x, y, lr):
         optimiser.zero_grad()
         nn.functional.cross_entropy(model(images), labels).backward()
         for name, p in model.named_parameters():
-            total[name] += p.grad
+            total[name] += p.grad if p.requires_grad else 0
         optimiser.step()
     return total, {name: p.detach() - before[name] for name, p in model.named_parameters()}
 
@@ -122,8 +123,29 @@ def test_fedavg_with_batch_norm_equals_sgd_and_keeps_the_model(train):
         ((1, 2), torch.tensor([[0, 3]]), 0.1, r"labels lie in 0\.\.2, got 0\.\.3"),
         ((1, 2), torch.tensor([[0, -1]]), 0.1, r"labels lie in 0\.\.2, got -1\.\.0"),
         ((2, 1), torch.zeros(2, 1).long(), 0.0, "learning rate is positive"),
+        ((2, 1), torch.zeros(2, 1), 0.1, "labels are a tensor of whole numbers"),
     ],
 )
 def test_bad_batches(shape, y, lr, message):
     with pytest.raises(ValueError, match=message):
         fedavg(small(0), torch.rand(*shape, 1, 3, 4).double(), y, lr=lr)
+
+
+def test_frozen_parameters_are_neither_trained_nor_shared():
+    model = small(0)
+    model[1].weight.requires_grad_(False)
+    x, y = torch.rand(2, 4, 1, 3, 4).double(), torch.randint(3, (2, 4), dtype=torch.int32)
+    update, (total, delta) = fedavg(model, x, y, 0.1), by_optimiser(model, x, y.long(), 0.1)
+    assert update.tensors.keys() == total.keys() - {"1.weight"}
+    for name, tensor in update.tensors.items():
+        torch.testing.assert_close(tensor, total[name])
+    after = update.model(model)
+    assert torch.equal(after[1].weight, model[1].weight)
+    torch.testing.assert_close(after[3].weight - model[3].weight, delta["3.weight"])
+    for name in ("fedavg", "scaffold"):
+        server = Server(copy.deepcopy(model), Scheme(name, 0.1, 2), 2)
+        server.round([x, x], [y, y])
+        assert torch.equal(server.model[1].weight, model[1].weight)
+        assert not torch.equal(server.model[3].weight, model[3].weight)
+    with pytest.raises(ValueError, match="every parameter of the model is frozen"):
+        fedsgd(model.requires_grad_(False), x[0], y[0])

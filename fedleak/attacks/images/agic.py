@@ -190,12 +190,13 @@ def reconstruct(
     Warns
     -----
     UserWarning
-        The one-batch approximation has a relative error above 0.1 at this learning rate.
+        The one-batch approximation has a relative error above 0.1 at this learning rate. Without one, as of gradients
+        summed over several steps, this is not computed.
     """
     update_list, label_rows = labelled(updates, model, labels, rule)
-    error = expected_error(update_list[0], model, label_rows[0])
+    first = update_list[0]
+    error = 0.0 if first.lr is None else expected_error(first, model, label_rows[0])
     if error > MAX_ONE_BATCH_ERROR:
-        first = update_list[0]
         warnings.warn(
             f"{first.steps} local steps with learning rate {first.lr:g}: on noise images the one-batch "
             f"approximation is off by {100 * error:.0f} % of the gradient, which is more than AGIC is made for (Eq. 4)",

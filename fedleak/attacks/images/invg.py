@@ -14,6 +14,7 @@ from fedleak.attacks.images.problem import Descent, Inversion, Options, Start
 from fedleak.attacks.labels.inputs import head_gradient
 from fedleak.attacks.registry import WHITE_BOX, Need, attack, get
 from fedleak.federated import Update
+from fedleak.metrics import as_labels
 
 INVG = Descent("InvG", "cosine", total_variation=1e-4, signed=True, decay=(0.375, 0.625, 0.875))
 """InvG's optimisation; the weight of the total variation is AGIC's for an untrained ResNet20-4 (Sec. V-A)."""
@@ -56,7 +57,7 @@ def labelled(
     update_list = [updates] if isinstance(updates, Update) else list(updates)
     if labels is None:
         labels = torch.stack([inferred(u, model, rule) for u in update_list])
-    return update_list, torch.as_tensor(labels).reshape(len(update_list), -1)
+    return update_list, as_labels(torch.as_tensor(labels)).reshape(len(update_list), -1)
 
 
 def invert_many(

@@ -53,7 +53,8 @@ class _StackedLinear(nn.Linear):
             out = x.reshape(len(self.weight), -1, x.shape[-1]) @ self.weight.transpose(1, 2)
         else:
             out = apply_factored(x, self.weight, self.matrices).unflatten(0, (len(self.weight), -1))
-        return (out if self.bias is None else out + self.bias[:, None]).flatten(0, 1)
+        out = out if self.bias is None else out + self.bias[:, None]
+        return out.reshape(*x.shape[:-1], -1)
 
 
 class _Norm(Function):
@@ -134,9 +135,11 @@ _STACKED: dict[type, type] = {nn.Conv2d: _StackedConv, nn.Linear: _StackedLinear
 def is_stackable(model: nn.Module) -> bool:
     """Return whether each layer with parameters has a stacked form."""
     for module in model.modules():
+        if isinstance(module, _BatchNorm) and not module.affine:
+            return False
         if next(module.parameters(recurse=False), None) is None:
             continue
-        if type(module) not in _STACKED or (isinstance(module, _BatchNorm) and not module.affine):
+        if type(module) not in _STACKED:
             return False
         if isinstance(module, nn.Conv2d) and (module.padding_mode != "zeros" or isinstance(module.padding, str)):
             return False

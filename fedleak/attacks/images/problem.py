@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.images.objective import Distance, View, distance
 from fedleak.models import head
+from fedleak.models.zoo import Normalise
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,9 @@ class Problem:
                 view.factorise(shape)
         reference = views[0].targets[0]
         norm = getattr(views[0].model, "normalise", None)
-        self.mean = norm.mean if norm is not None else reference.new_zeros(())
-        self.std = norm.std if norm is not None else reference.new_ones(())
+        is_known = isinstance(norm, Normalise)  # a model's own may mean anything
+        self.mean = norm.mean if is_known else reference.new_zeros(())
+        self.std = norm.std if is_known else reference.new_ones(())
         self.low, self.high = (0 - self.mean) / self.std, (1 - self.mean) / self.std
 
     def start(self, seed: int | Sequence[int]) -> list[Tensor]:

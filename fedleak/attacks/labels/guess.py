@@ -38,6 +38,12 @@ def recover(update: Update, model: nn.Module, *, seed: int = 0) -> Tensor:
     options={"prior"},
 )
 def recover_prior(update: Update, model: nn.Module, aux: Images, *, prior: Tensor | None = None) -> Tensor:
-    """Return counts ``[n]`` in proportion to `prior` ``[n]`` or, by default, to the auxiliary data's classes."""
-    shares = update.samples * aux.class_counts / len(aux) if prior is None else update.samples * prior
+    """Return counts ``[n]`` in proportion to `prior` ``[n]`` or, by default, to the auxiliary data's classes.
+
+    Raises `ValueError` for a prior of another shape, with a negative or infinite entry, or of the sum 0.
+    """
+    n, weights = head(model).layer.out_features, aux.class_counts if prior is None else prior
+    if weights.shape != (n,) or not (bool((weights >= 0).all()) and 0 < float(weights.sum()) < torch.inf):
+        raise ValueError(f"a prior has a frequency of each of the {n} classes, not negative; got {weights}")
+    shares = update.samples * weights.double() / weights.double().sum()
     return round_to_total(shares, update.samples).to(head(model).layer.weight.device)

@@ -64,8 +64,8 @@ def simulate_models(
         nn.functional.cross_entropy(logits, aux.y[index], label_smoothing=smoothing).backward()
         with torch.no_grad():
             for parameter, initial in zip(network.parameters(), model.parameters(), strict=True):
-                assert parameter.grad is not None
-                parameter.grad.add_(scheme.regularisation * (parameter - initial))
+                if parameter.grad is not None:  # not frozen
+                    parameter.grad.add_(scheme.regularisation * (parameter - initial))
         optimiser.step()
     with torch.no_grad():
         differences = [e - p for e, p in zip(end_model.parameters(), network.parameters(), strict=True)]

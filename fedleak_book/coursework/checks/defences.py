@@ -53,7 +53,7 @@ def add_noise(student: Student, generator: Generator) -> None:
     seed, bound, multiplier = seed_of(generator), 3.0, 1.7
     seeds = (seed, seed, seed + 1)
     first, again, other = (_updated(student, "add_noise", update, bound, multiplier, seed) for seed in seeds)
-    noise = first["weight"] - update["weight"]
+    noise, of_bias = (first[name] - update[name] for name in update)
     deviation, right = noise.std().item(), bound * multiplier
     mistakes = {
         "`randn` is multiplied by the standard deviation, not by its root": math.sqrt(right),
@@ -65,7 +65,11 @@ def add_noise(student: Student, generator: Generator) -> None:
     hint = "standard deviation: noise multiplier times bound"
     same(deviation, right, "deviation of the noise", mistakes, hint=hint, tolerance=0.05)
     within(noise.mean().item(), -0.15, 0.15, "mean of the noise", "the noise is added to the update")
-    if torch.equal(first["weight"].flatten()[:5000] - 1, first["bias"]):
+    same(of_bias.std().item(), right, "deviation of the bias' noise", hint="every tensor gets noise", tolerance=0.1)
+    # half the entries of N(0, 1) are within 0.674; of Laplace noise of this deviation 0.61 are, of uniform noise 0.39
+    half = (noise.abs() < 0.6745 * right).double().mean().item()
+    within(half, 0.48, 0.52, "share of the noise within 0.674 deviations", "the noise is Gaussian: use `randn`")
+    if torch.corrcoef(torch.stack([noise.flatten()[: len(of_bias)], of_bias]))[0, 1] > 0.5:
         raise Trouble("add_noise: two tensors got the same noise", "one generator for all tensors, seeded once")
     if not torch.equal(first["weight"], again["weight"]):
         raise Trouble("add_noise: the same seed gave different noise", "torch.Generator().manual_seed(seed)")
@@ -101,8 +105,7 @@ def sparsify(student: Student, generator: Generator) -> None:
 @ASSIGNMENT.check(2)
 def exact_share(student: Student, generator: Generator) -> None:
     """The share of exact counts under noise of deviation sigma is that of the normal distribution."""
-    batch = 32
-    for spread in (0.7, 0.2, 2.0):  # B sigma
+    for spread, batch in ((0.7, 32), (0.2, 8), (2.0, 32)):  # B sigma, and B
         sigma, x = spread / batch, 1 / (2 * spread * math.sqrt(2))
         mistakes = {
             "erf takes its argument over the root of 2": math.erf(x * math.sqrt(2)),

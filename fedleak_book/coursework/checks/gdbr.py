@@ -73,11 +73,12 @@ def cross(student: Student, generator: Generator) -> None:
 def label_counts(student: Student, generator: Generator) -> None:
     """Mean softmax and logit gradient give the counts (Eq. 21)."""
     p = normal(generator, 5).softmax(0)
-    truth = torch.tensor([3, 0, 2, 1, 2], dtype=torch.float64)
+    truth = torch.tensor([3.1, 0.2, 1.9, 0.7, 2.1], dtype=torch.float64)
     gradient = p - truth / 8
     mistakes = {
         "the sign: B (p - gradient)": -truth,
         "multiply by B": truth / 8,
+        "rounding comes later": truth.round(),
         "the softmax is missing: the gradient is p minus the labels' shares": -8 * gradient,
     }
     same(student("label_counts", p, gradient, 8), truth, "label_counts", mistakes)
@@ -95,8 +96,10 @@ def recover(student: Student, generator: Generator) -> None:
     logits = torch.relu(hidden @ weights[1].T) @ weights[2].T
     (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(logits, labels), first)
     hint = "output_gradient with weights[0], then cross weights[1], weights[2], … in this order, then label_counts"
-    got = student("recover", gradient, weights, hidden.detach().mean(0), logits.softmax(1).detach().mean(0), 16)
-    same(got, torch.bincount(labels, minlength=4), "recover", hint=hint, tolerance=1e-5)
+    means, counts = (hidden.detach().mean(0), logits.softmax(1).detach().mean(0)), torch.bincount(labels, minlength=4)
+    same(student("recover", gradient, weights, *means, 16), counts, "recover", hint=hint, tolerance=1e-5)
+    got, shifted = student("recover", gradient, weights, means[0], 0.9 * means[1], 16), counts - 1.6 * means[1]
+    same(got, shifted, "recover with another softmax", {"rounding comes later": shifted.round()}, tolerance=1e-5)
 
 
 def _recover(gradient: Tensor, weights: list[Tensor], outputs: Tensor, p: Tensor, batch_size: int) -> Tensor:

@@ -70,6 +70,11 @@ def negatives_first(student: Student, generator: Generator) -> None:
     }
     what = "counts for g = [-3.4, -0.1, 0.2], impact -1, 3 samples"
     same(got, torch.tensor([2, 1, 0]), what, mistakes, whole=True)
+    g, offset = (torch.tensor(values).double() for values in ([-3, 0.1, 0.2, 0.3], [0.2, 0.4, 0.5, 0.6]))
+    got = student("extract", g, -1.0, offset, 3)
+    hint = "step 1 looks at the sign of the gradient itself; the offset is subtracted after it"
+    what = "counts for g = [-3, 0.1, 0.2, 0.3], impact -1, offset [0.2, 0.4, 0.5, 0.6], 3 samples"
+    same(got, torch.tensor([3, 0, 0, 0]), what, hint=hint, whole=True)
 
 
 @ASSIGNMENT.check(3)

@@ -99,6 +99,9 @@ def whole(student: Student, generator: Generator) -> None:
     }
     right, what = package.round_to_total(values, 8), f"whole({short_text(values)}, 8)"
     same(student("whole", values, 8), right, what, mistakes, whole=True)
+    values = torch.tensor([0.7, 0.6, 0.55, 2.15], dtype=torch.float64)
+    mistakes = {"too many are rounded up here: round DOWN, then add by remainder": torch.tensor([1, 1, 1, 1])}
+    same(student("whole", values, 4), torch.tensor([1, 1, 0, 2]), f"whole({short_text(values)}, 4)", mistakes)
 
 
 RIGHT = {
