@@ -49,6 +49,7 @@ print([name for name in heavy.split() if name in sys.modules])
     assert output.startswith(f"fedleak {fedleak.__version__}\n")
     assert output.endswith("\n[]\n")
     assert (output.count("Usage"), output.count("Example")) == (10, 7)
+    assert output.count("Chapter, such as llg") == 2, "arguments have a description, too"
 
 
 def test_attacks_and_audit_import_no_extra():

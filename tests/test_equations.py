@@ -4,11 +4,13 @@ import json
 from types import SimpleNamespace
 
 import citing
+import docstrings
 import equations
 import launch
 import pytest
 from render import plain
 from sphinx.application import Sphinx
+from sphinx.ext.napoleon.docstring import NumpyDocstring
 from sphinx.util.docutils import docutils_namespace
 from test_overview import NOTEBOOKS, anchors
 
@@ -116,3 +118,26 @@ def test_launch_buttons_want_an_address():
     assert launch.pages_address("https://git.example.org/o/r") == ""
     assert "https://github.com/o/r" in citing.bibtex("https://github.com/o/r")
     assert "url" not in citing.bibtex()
+
+
+def test_parameters_of_one_line_have_descriptions_of_their_own():
+    lines = [
+        "Prepare.",
+        "",
+        "Parameters",
+        "----------",
+        "model, aux",
+        "    The model before; labelled",
+        "    images.",
+        "rest",
+        "    B; t.",
+    ]
+    docstring = [*lines, "x, y", "    Images ``[B]``, and labels.", "", "Returns", "-------", "Tensor"]
+    divided = docstrings.described(docstring)
+    assert divided[4:10] == ["model", "    The model before.", "", "aux", "    Labelled images.", ""]
+    assert divided[10:12] == ["rest", "    B; t."]
+    assert divided[12:18] == ["x", "    Images ``[B]``, and labels.", "", "y", "    See ``x``.", ""]
+    assert divided[18:] == ["Returns", "-------", "Tensor"]
+    attribute = ["Batches per label: ten.", "More."]
+    docstrings.process(None, "data", "RUNS", 10, None, attribute)
+    assert NumpyDocstring(attribute, what="data").lines()[:2] == ["", "Batches per label: ten."]

@@ -69,8 +69,8 @@ def command(
         typer.Option(
             metavar="NAME",
             help="Assumption to accept although no recorder measured it (repeatable): 'step' (clients take SGD steps "
-            "at the recorded rate), 'loss' (mean cross-entropy), 'labels' (the recorded ones), 'informed' (no attack "
-            "made for a loss other than a cross-entropy recovers more), or 'all'.",
+            "at the recorded rate), 'loss' (mean cross-entropy), 'labels' (the recorded ones), 'informed' (no attacker "
+            "who is informed of the clients' loss and defences recovers more), or 'all'.",
         ),
     ] = None,
     fast: Annotated[

@@ -40,7 +40,7 @@ _DeviceOption = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Dev
     "- `fedleak run llg --profile paper --scheduler tcp://node7:8786`",
 )
 def run(
-    name: Annotated[str, typer.Argument(help="The chapter: the name of a notebook in notebooks/.")],
+    name: Annotated[str, typer.Argument(help="Chapter, such as llg, rlu, lia_sa, gdbr, agic, arena or learned.")],
     profile: _ProfileOption = "quick",
     device: _DeviceOption = "auto",
     parameter: Annotated[

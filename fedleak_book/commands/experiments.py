@@ -8,7 +8,7 @@ import typer
 
 
 def record(
-    name: Annotated[str, typer.Argument(help="The chapter: the name of a notebook in notebooks/.")] = "",
+    name: Annotated[str, typer.Argument(help="Chapter, such as llg, rlu, lia_sa, gdbr, agic, arena or learned.")] = "",
     artefact: Annotated[list[str] | None, typer.Argument(help="Experiments of the chapter. [default: all]")] = None,
     profile: Annotated[str, typer.Option(help="Settings: quick or paper.")] = "paper",
     device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
@@ -58,7 +58,9 @@ def _record_queue(name: str, seconds: float, device: str) -> None:
         claims(chapter)
 
 
-def claims(name: Annotated[str, typer.Argument(help="The chapter: the name of a folder in notebooks/.")]) -> None:
+def claims(
+    name: Annotated[str, typer.Argument(help="Chapter, such as llg, rlu, lia_sa, gdbr, agic, arena or learned.")],
+) -> None:
     """Measure a chapter's claims anew, on the recorded rows: after an edit of its claims, or of a record."""
     from fedleak_book.experiments import Results, running, scoreboard
 
@@ -94,8 +96,8 @@ def scoreboard_command(
 ) -> None:
     """Count the papers' values by verdict and grade of the evidence, from what is recorded; no notebook is run.
 
-    A: at the paper's own settings. B: at every plausible choice of what it does not print. C: with fewer images, whose
-    effect was measured elsewhere. D: at other settings.
+    A: at the paper's own settings. B: at every plausible choice of what the paper does not print. C: with fewer images,
+    whose effect was measured elsewhere. D: at other settings.
     """
     import pandas as pd
 

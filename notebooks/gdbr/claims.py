@@ -283,7 +283,7 @@ def hypotheses(tables):
     losses = ", ".join(f"{form} {lost[form]:+.2f}" for form in FORMS)
     rows.append(
         {
-            "hypothesis": "H4: training costs all, whitened least",
+            "hypothesis": "H4: training lowers every form, whitened least (loss)",
             "asked": "≥ 0.10",
             "found": losses,
             "verdict": "accepted" if accepted else "not accepted",

@@ -59,7 +59,7 @@ def clients(rows: pd.DataFrame, kinds: Mapping[str, list[str]] = KINDS) -> str:
             lines.append(
                 {
                     "Client": client,
-                    "It": kind,
+                    "Conditions of the proof": kind,
                     "Updates": int(client_rows["updates"].sum()),
                     "with a proven label": counted(client_rows, "shown"),
                     "with a wrong proof": counted(client_rows, "wrong"),

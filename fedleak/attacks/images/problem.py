@@ -93,9 +93,9 @@ class Problem:
                 view.factorise(shape)
         reference = views[0].targets[0]
         norm = getattr(views[0].model, "normalise", None)
-        is_known = isinstance(norm, Normalise)  # a model's own may mean anything
-        self.mean = norm.mean if is_known else reference.new_zeros(())
-        self.std = norm.std if is_known else reference.new_ones(())
+        self.mean, self.std = reference.new_zeros(()), reference.new_ones(())
+        if isinstance(norm, Normalise):  # a model's own of this name may mean anything
+            self.mean, self.std = norm.mean, norm.std
         self.low, self.high = (0 - self.mean) / self.std, (1 - self.mean) / self.std
 
     def start(self, seed: int | Sequence[int]) -> list[Tensor]:
