@@ -141,10 +141,11 @@ def _restore(
 
     A record rounds to seven digits, and tells neither which trial took how long nor which machine of several ran it.
     """
-    columns = [*experiment.by, *experiment.values, *experiment.facts]
+    columns = [c for c in table if c in {*experiment.by, *experiment.values, *experiment.facts}]
     declared = {"version": experiment.version, "fixed": json.loads(json.dumps(experiment.declared["fixed"]))}
     same = all(facts["declared"][name] == value for name, value in declared.items())
-    if facts["seed"] != seed or not same or set(table) != {*experiment.axes, "trial", *columns}:
+    needed = {*experiment.axes, "trial", *experiment.by, *experiment.values, *experiment.facts}
+    if facts["seed"] != seed or not same or set(table) != needed:
         return
     shared = {name: value for name, value in facts.items() if name not in OF_RECORD}
     trials = table.groupby([*experiment.axes, "trial"], dropna=False).ngroups
