@@ -5,13 +5,13 @@ classes and the mean gradients G of their auxiliary samples. Non-negative least 
 shares' sum is 1. Where tensors are clipped one by one, the bias has a factor of its own, which follows from q.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, wraps
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedleak.attacks.labels.confidence import mean_by_class
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
@@ -20,7 +20,7 @@ from fedleak.attacks.registry import Attack, Need
 from fedleak.attacks.result import Prepared
 from fedleak.data import Images
 from fedleak.federated import Scheme, Update
-from fedleak.models import as_inputs, head, head_pass
+from fedleak.models import HeadPass, as_inputs, head, head_pass
 
 SUFFIX = ", at an estimated scale"
 MAX_SAMPLES = 2000
@@ -51,25 +51,38 @@ def make_rescale(model: nn.Module, aux: Images) -> Callable[[Update, Scheme | No
     """
     last = head(model)
     before = head_pass(model, as_inputs(aux.x, model))
+    read: list[tuple[Update, Scheme | None, Update]] = []  # the last ones, which several attacks read
+
+    def make_system(passes: Sequence[HeadPass], step_weight: float) -> tuple[WeightedLeastSquares, Tensor]:
+        weights = torch.full((len(passes),), step_weight).double()
+        gradients = compute_sample_gradients(passes, aux, weights)
+        system = WeightedLeastSquares(gradients[..., :-1].flatten(1), aux.y, aux.n_classes)
+        return system, mean_by_class(gradients[..., -1], aux.y, aux.n_classes)
+
+    system_before = cache(lambda step_weight: make_system([before], step_weight))
 
     def rescale(update: Update, scheme: Scheme | None) -> Update:
+        known = next((corrected for u, s, corrected in read if u is update and s is scheme), None)
+        if known is None:
+            read[:] = [*read[-1:], (update, scheme, known := compute(update, scheme))]
+        return known
+
+    def compute(update: Update, scheme: Scheme | None) -> Update:
         has_bias = last.layer.bias is not None and last.bias in update.tensors
-        weight = head_gradient(update, model)
-        step_weights = torch.ones(1).double() if scheme is None else scheme.weights().mean()[None].double()
+        weight, step_weight = head_gradient(update, model), 1.0 if scheme is None else float(scheme.weights().mean())
         corrected, shares = update, torch.full((len(weight),), 1 / len(weight)).to(weight)
         for _ in range(ROUNDS):
-            passes = [before]
+            system, of_bias = system_before(step_weight)
             if corrected is not update and update.steps > 1:
-                passes.append(head_pass(end := corrected.model(model), as_inputs(aux.x, end)))
-            gradients = compute_sample_gradients(passes, aux, step_weights.expand(len(passes)))
-            system = WeightedLeastSquares(gradients[..., :-1].flatten(1), aux.y, len(weight))
+                end = corrected.model(model)
+                system, of_bias = make_system([before, head_pass(end, as_inputs(aux.x, end))], step_weight)
             solution = system.solve_rescaled(weight.flatten(), shares)
             if not solution.any():
                 raise ValueError("no scale makes the head's gradient a mean of auxiliary samples' gradients")
             scale, shares = float(solution.sum()), solution / solution.sum()
             factors = dict.fromkeys(update.tensors, scale)
             if has_bias:
-                bias = shares @ mean_by_class(gradients[..., -1], aux.y, len(weight))
+                bias = shares @ of_bias
                 ratio = float(bias_gradient(update, model) @ bias / (bias @ bias).clamp(min=1e-300))
                 factors[last.bias] = ratio if ratio > 0 else scale
             corrected = update.replace({name: t / factors[name] for name, t in update.tensors.items()})

@@ -59,7 +59,11 @@ class Run:
         self.adversary = view(setup.attacker, self.first_update, case.model)
         is_simulated = not fast and case.knowledge["defence"] is not None
         is_undone = case.form is None and all(isinstance(defence, ClippedNoise | DPSGD) for defence in rescaling)
-        is_undone &= any(not attack.lacking(self.adversary) for attack in at_scale)
+        is_undone = is_undone and any(
+            not attack.lacking(self.adversary)
+            and attempt(attack, self.first_update, case.attacked, self.adversary, case.knowledge).result is not None
+            for attack in at_scale
+        )
         is_uninformed = bool(rescaling) and not (is_simulated or is_undone)
         self.assumed = "informed" if is_unknown or is_uninformed or has_unread_bias else ""
         remedied = range(min(setup.trials, setup.remedy_trials))

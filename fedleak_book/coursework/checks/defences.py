@@ -66,7 +66,7 @@ def add_noise(student: Student, generator: Generator) -> None:
     same(deviation, right, "deviation of the noise", mistakes, hint=hint, tolerance=0.05)
     within(noise.mean().item(), -0.15, 0.15, "mean of the noise", "the noise is added to the update")
     same(of_bias.std().item(), right, "deviation of the bias' noise", hint="every tensor gets noise", tolerance=0.1)
-    # half the entries of N(0, 1) are within 0.674; of Laplace noise of this deviation 0.61 are, of uniform noise 0.39
+    # within 0.674 deviations are 50 % of normal noise, 61 % of Laplace noise and 39 % of uniform noise
     half = (noise.abs() < 0.6745 * right).double().mean().item()
     within(half, 0.48, 0.52, "share of the noise within 0.674 deviations", "the noise is Gaussian: use `randn`")
     if torch.corrcoef(torch.stack([noise.flatten()[: len(of_bias)], of_bias]))[0, 1] > 0.5:
