@@ -60,12 +60,13 @@ def entrants(*, trained: bool = False) -> list[Attack]:
 def view(adversary: Adversary, update: Update, model: nn.Module) -> Adversary:
     """Return the adversary restricted to the gradients that an update contains."""
     last = head(model)
-    trained = dict(model.named_parameters())
+    parameters = dict(model.named_parameters())
+    trained = {name for name, p in parameters.items() if p.requires_grad} or parameters.keys()
     is_shared = {
         Need.HEAD_GRADIENT: last.weight in update.tensors,
         Need.BIAS_GRADIENT: last.bias in update.tensors,
         Need.BELOW_HEAD_GRADIENT: bool(update.tensors.keys() - {last.weight, last.bias}),
-        Need.ADAPTER_GRADIENT: last.bias in update.tensors or last.weight not in trained,
+        Need.ADAPTER_GRADIENT: last.bias in update.tensors or last.weight not in parameters,
         Need.ALL_GRADIENTS: all(name in update.tensors for name in trained),
     }
     return replace(adversary, has=adversary.has - {need for need, shared in is_shared.items() if not shared})

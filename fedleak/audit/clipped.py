@@ -3,6 +3,8 @@
 Clipping multiplies the head's gradient by an unknown factor s. It is then ``s sum_c q_c G_c``, with the shares q of the
 classes and the mean gradients G of their auxiliary samples. Non-negative least squares for ``s q`` give both, as the
 shares' sum is 1. Where tensors are clipped one by one, the bias has a factor of its own, which follows from q.
+
+DP-SGD clips each sample's gradient at a bound that is public. Auxiliary samples are clipped in the same way.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,15 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.confidence import mean_by_class
-from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
+from fedleak.attacks.labels.counts import round_to_total
+from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, whole_gradient
 from fedleak.attacks.labels.whole_head import MAX_GRADIENT_ENTRIES, WeightedLeastSquares, compute_sample_gradients
 from fedleak.attacks.registry import Attack, Need
 from fedleak.attacks.result import Prepared
 from fedleak.data import Images
+from fedleak.errors import WithheldParameter
 from fedleak.federated import Scheme, Update
 from fedleak.models import HeadPass, as_inputs, head, head_pass
 
 SUFFIX = ", at an estimated scale"
+LEAST_SQUARES = "least squares" + SUFFIX
+CLIPPED_SAMPLES = "RLU, whole head, of clipped samples"
+NEEDS = frozenset({Need.HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL, Need.AUXILIARY_DATA})
 MAX_SAMPLES = 2000
 """Auxiliary samples that are used, at most: as many of each class as there are."""
 ROUNDS = 3
@@ -30,28 +37,74 @@ ROUNDS = 3
 
 
 def clipping_attacks(model: nn.Module, aux: Images, attacks: list[Attack]) -> list[Attack]:
-    """Return the attacks of an adversary who undoes clipping.
+    """Return the attacks of an adversary who undoes clipping, but for those that are trained behind it.
 
-    There is none for attacks that are trained behind it, and none at all where the head is too large for `MAX_SAMPLES`
-    auxiliary samples, or one of each class.
+    There are none where the head is too large for one auxiliary sample of each class.
     """
-    most = min(MAX_SAMPLES, MAX_GRADIENT_ENTRIES // (head(model).layer.weight.numel() + aux.n_classes))
-    if most < aux.n_classes:
+    if (some := usable(model, aux)) is None:
         return []
+    estimate = cache(lambda: make_estimate(model, some))
+    readers = (attack for attack in attacks if not (attack.blind or attack.trained or attack.sends))
+    return [_scale_free(estimate), *(_at_scale(attack, estimate) for attack in readers if attack.sees == "one update")]
+
+
+def usable(model: nn.Module, aux: Images) -> Images | None:
+    """Return as many auxiliary samples, alike of each class, as the head's size allows; None if it allows too few."""
+    most = min(MAX_SAMPLES, MAX_GRADIENT_ENTRIES // (head(model).layer.weight.numel() + aux.n_classes))
     rank = nn.functional.one_hot(aux.y, aux.n_classes).cumsum(0).gather(1, aux.y[:, None]).flatten()
-    some = aux.take(rank.argsort(stable=True)[:most])
-    rescale = cache(lambda: make_rescale(model, some))
-    return [_at_scale(attack, rescale) for attack in attacks if not attack.blind and not attack.trained]
+    return aux.take(rank.argsort(stable=True)[:most]) if most >= aux.n_classes else None
 
 
-def make_rescale(model: nn.Module, aux: Images) -> Callable[[Update, Scheme | None], Update]:
-    """Return a function that undoes the clipping of a client's update.
+def clipped_samples_attack(model: nn.Module, aux: Images, bound: float) -> list[Attack]:
+    """Return the attack on DP-SGD with this bound: least squares on the last layer, with clipped auxiliary samples."""
+    if (some := usable(model, aux)) is None:
+        return []
+
+    def prepare(model: nn.Module, aux: Images) -> Prepared:
+        last = head(model)
+        norms = sample_norms(model, some)
+        gradients = compute_sample_gradients([head_pass(model, as_inputs(some.x, model))], some, torch.ones(1))
+        clipped = gradients * (bound / norms).clamp(max=1).double()[:, None, None]
+
+        @cache
+        def make_system(has_bias: bool) -> WeightedLeastSquares:
+            parts = clipped if has_bias else clipped[..., :-1]
+            return WeightedLeastSquares(parts.flatten(1), some.y, some.n_classes)
+
+        def read(update: Update) -> Tensor:
+            has_bias = last.layer.bias is not None and last.bias in update.tensors
+            gradient = (whole_gradient if has_bias else head_gradient)(update, model).flatten()
+            counts = torch.full((some.n_classes,), update.samples / some.n_classes).to(gradient)
+            for _ in range(ROUNDS):
+                counts = make_system(has_bias).solve(gradient, counts, update.samples)
+            return round_to_total(counts, update.samples)
+
+        return Prepared(CLIPPED_SAMPLES, read)
+
+    summary = "Generalised least squares on the head's gradient, with auxiliary samples clipped as in DP-SGD."
+    return [Attack(CLIPPED_SAMPLES, "labels", NEEDS, summary, prepare, prepares=True)]
+
+
+def sample_norms(model: nn.Module, aux: Images) -> Tensor:
+    """Return the norm of each sample's gradient over all trained parameters, ``[N]``."""
+    trained, norms = [p for p in model.parameters() if p.requires_grad], []
+    for x, y in zip(aux.x.split(1), aux.y.split(1), strict=True):
+        loss = nn.functional.cross_entropy(model(as_inputs(x, model)), y)
+        norms.append(torch.stack([g.norm() for g in torch.autograd.grad(loss, trained)]).norm())
+    return torch.stack(norms)
+
+
+Estimate = Callable[[Update, Scheme | None], tuple[Update, Tensor]]
+
+
+def make_estimate(model: nn.Module, aux: Images) -> Estimate:
+    """Return a function that undoes the clipping of an update, and returns it with the classes' shares ``[n]``.
 
     It raises `ValueError` where no scale fits, and errors as `head_gradient`.
     """
     last = head(model)
     before = head_pass(model, as_inputs(aux.x, model))
-    read: list[tuple[Update, Scheme | None, Update]] = []  # the last ones, which several attacks read
+    read: list[tuple[Update, Scheme | None, tuple[Update, Tensor]]] = []  # the last ones, which several attacks read
 
     def make_system(passes: Sequence[HeadPass], step_weight: float) -> tuple[WeightedLeastSquares, Tensor]:
         weights = torch.full((len(passes),), step_weight).double()
@@ -61,20 +114,25 @@ def make_rescale(model: nn.Module, aux: Images) -> Callable[[Update, Scheme | No
 
     system_before = cache(lambda step_weight: make_system([before], step_weight))
 
-    def rescale(update: Update, scheme: Scheme | None) -> Update:
-        known = next((corrected for u, s, corrected in read if u is update and s is scheme), None)
+    def end_model(update: Update) -> nn.Module | None:
+        try:
+            return update.model(model) if update.steps > 1 else None
+        except WithheldParameter:  # the gradients before the round have to do
+            return None
+
+    def estimate(update: Update, scheme: Scheme | None) -> tuple[Update, Tensor]:
+        known = next((answer for u, s, answer in read if u is update and s is scheme), None)
         if known is None:
             read[:] = [*read[-1:], (update, scheme, known := compute(update, scheme))]
         return known
 
-    def compute(update: Update, scheme: Scheme | None) -> Update:
+    def compute(update: Update, scheme: Scheme | None) -> tuple[Update, Tensor]:
         has_bias = last.layer.bias is not None and last.bias in update.tensors
         weight, step_weight = head_gradient(update, model), 1.0 if scheme is None else float(scheme.weights().mean())
         corrected, shares = update, torch.full((len(weight),), 1 / len(weight)).to(weight)
         for _ in range(ROUNDS):
             system, of_bias = system_before(step_weight)
-            if corrected is not update and update.steps > 1:
-                end = corrected.model(model)
+            if corrected is not update and (end := end_model(corrected)) is not None:
                 system, of_bias = make_system([before, head_pass(end, as_inputs(aux.x, end))], step_weight)
             solution = system.solve_rescaled(weight.flatten(), shares)
             if not solution.any():
@@ -86,22 +144,35 @@ def make_rescale(model: nn.Module, aux: Images) -> Callable[[Update, Scheme | No
                 ratio = float(bias_gradient(update, model) @ bias / (bias @ bias).clamp(min=1e-300))
                 factors[last.bias] = ratio if ratio > 0 else scale
             corrected = update.replace({name: t / factors[name] for name, t in update.tensors.items()})
-        return corrected
+        return corrected, shares
 
-    return rescale
+    return estimate
 
 
-def _at_scale(attack: Attack, rescale: Callable[[], Callable[[Update, Scheme | None], Update]]) -> Attack:
+def _scale_free(estimate: Callable[[], Estimate]) -> Attack:
+    """Return the attack that takes the estimated shares for its answer."""
+
+    def recover(update: Update, model: nn.Module, aux: Images, *, scheme: Scheme | None = None) -> Tensor:
+        _, shares = estimate()(update, scheme)
+        return round_to_total(update.samples * shares, update.samples)
+
+    summary = "Non-negative least squares on the gradient of the head's weights, whose scale is unknown."
+    return Attack(LEAST_SQUARES, "labels", NEEDS, summary, recover, options={"scheme"})
+
+
+def _at_scale(attack: Attack, estimate: Callable[[], Estimate]) -> Attack:
     """Return an attack that undoes the clipping of an update before it reads it."""
     recover, name = attack.function, attack.name + SUFFIX
 
+    def own(options: dict[str, Any]) -> dict[str, Any]:  # the data may serve the scale alone
+        return {name: value for name, value in options.items() if name in attack.options}
+
     def once(update: Update, model: Any, **options: Any) -> Any:
-        return recover(rescale()(update, options.get("scheme")), model, **options)
+        return recover(estimate()(update, options.get("scheme"))[0], model, **own(options))
 
     def prepare(model: Any, **options: Any) -> Prepared:
-        prepared = recover(model, **options)
-        return Prepared(name, lambda u, **more: prepared.read(rescale()(u, more.get("scheme")), **more))
+        prepared = recover(model, **own(options))
+        return Prepared(name, lambda u, **more: prepared.read(estimate()(u, more.get("scheme"))[0], **own(more)))
 
     function = wraps(recover)(prepare if attack.prepares else once)
-    needs = attack.needs | {Need.AUXILIARY_DATA, Need.MODEL, Need.HEAD_GRADIENT}
-    return replace(attack, name=name, function=function, needs=needs)
+    return replace(attack, name=name, function=function, needs=attack.needs | NEEDS)

@@ -20,7 +20,8 @@ ASSUMPTIONS = {
 """Assumptions of an audit that nobody measured. A recorded run has the first three (`Contribution.assumed`); a set-up
 has the last one if no attacker is informed of its loss (no cross-entropy with fixed targets) or its defences."""
 PROVES_HARD_LABELS = ("iDLG",)
-"""Attacks whose proofs hold for a cross-entropy with hard labels alone; others compare with the model's gradients."""
+"""Attacks, also at another scale, whose proofs hold for a cross-entropy with hard labels alone; others compare with the
+model's gradients."""
 
 
 class ImageResult(NamedTuple):
@@ -133,7 +134,7 @@ def noted(
     row |= {"iacc": math.nan, "cacc": math.nan, "exact": math.nan, "reason": None}
     row["unmet"] = "; ".join(attempt.result.violated_assumptions) if attempt.result else ""
     proven = attempt.result.proven if attempt.result else None
-    proven = proven if has_hard_labels or attempt.attack.name not in PROVES_HARD_LABELS else None
+    proven = proven if has_hard_labels or attempt.attack.name.split(",")[0] not in PROVES_HARD_LABELS else None
     row["proven"] = math.nan if proven is None else float(proven.sum())
     if attempt.counts is None:
         row["reason"] = attempt.reason.strip().split("\n")[0]

@@ -12,12 +12,12 @@ from torch import nn
 
 from fedleak.attacks.contest import Attempt, attempt, view
 from fedleak.attacks.labels.counts import apportion
-from fedleak.attacks.registry import Attack, all_attacks
+from fedleak.attacks.registry import Attack, Need, all_attacks
 from fedleak.attacks.result import Result
 from fedleak.audit.beyond_labels import invert_once
 from fedleak.audit.canary import canary, claim
 from fedleak.audit.case import Case, Trial, image_attack, prepare
-from fedleak.audit.clipped import clipping_attacks
+from fedleak.audit.clipped import CLIPPED_SAMPLES, SUFFIX, clipped_samples_attack, clipping_attacks
 from fedleak.audit.facts import facts
 from fedleak.audit.findings import AS_IT_IS, noted
 from fedleak.audit.informed import informed_attacks
@@ -25,14 +25,13 @@ from fedleak.audit.loop import PRIOR, Loop, Observation, sort_out, taking_part
 from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
 from fedleak.federated import Update
-from fedleak.federated.defences import ClippedNoise, Defence, PureNoise, Sparsification
-from fedleak.federated.privacy import DPSGD
+from fedleak.federated.defences import ClippedNoise, Defence, PureNoise
 from fedleak.federated.restricted import Withhold
 from fedleak.models import head
 from fedleak.models.memory import unchanged
 
-KEEPS_SCALE = (PureNoise, Sparsification, Withhold)
-"""Defences that leave the scale of an update as it is; behind others an attack reads another scale than it assumes."""
+READ_AS_SENT = (PureNoise, Withhold)
+"""Defences behind which an attack reads what it assumes: noise has the mean 0, and withheld tensors are absent."""
 
 
 class Run:
@@ -43,11 +42,11 @@ class Run:
         self.case, self.fast, setup = case, fast, case.setup
         entrants = taking_part(case.attacked, case, setup.steps * setup.batch_size)
         informed = informed_attacks(case.form, setup.batch_size, entrants) if case.form else []
-        at_scale: list[Attack] = []
-        rescaling = [d for d in (setup.dp_sgd, *setup.defences) if d is not None and not isinstance(d, KEEPS_SCALE)]
-        if rescaling and setup.clients == 1:
-            at_scale = clipping_attacks(case.attacked, case.aux, entrants)
-        self.entrants = [*entrants, *informed, *at_scale]
+        self.altering = [
+            d for d in (setup.dp_sgd, *setup.defences) if d is not None and not isinstance(d, READ_AS_SENT)
+        ]
+        undoing = self._undoing(entrants)
+        self.entrants = [*entrants, *informed, *undoing]
         self.sent: dict[str, list[nn.Module]] = {}
         self.first = case.trial(0)
         self.first_update = case.observe(self.first)
@@ -57,20 +56,12 @@ class Run:
         is_withheld = last.weight in trained and last.weight not in shared
         has_unread_bias = is_withheld and last.bias in shared  # no attack reads the bias alone
         self.adversary = view(setup.attacker, self.first_update, case.model)
-        is_simulated = not fast and case.knowledge["defence"] is not None
-        is_undone = case.form is None and all(isinstance(defence, ClippedNoise | DPSGD) for defence in rescaling)
-        is_undone = is_undone and any(
-            not attack.lacking(self.adversary)
-            and attempt(attack, self.first_update, case.attacked, self.adversary, case.knowledge).result is not None
-            for attack in at_scale
-        )
-        is_uninformed = bool(rescaling) and not (is_simulated or is_undone)
-        self.assumed = "informed" if is_unknown or is_uninformed or has_unread_bias else ""
+        self.assumed = "informed" if is_unknown or has_unread_bias else ""
         remedied = range(min(setup.trials, setup.remedy_trials))
         self.loop = Loop(setup.attacker, setup.seed, setup.trials, remedied, repeats=False, progress=progress)
         self.loop.left_out = [] if remedied else [("remedies", "remedy_trials=0")]
         self.loop.adversaries, self.loop.untried = sort_out(
-            [*all_attacks(), *informed, *at_scale],
+            [*all_attacks(), *informed, *undoing],
             self.adversary,
             self.first_update,
             case.model,
@@ -107,6 +98,34 @@ class Run:
         with unchanged(self.case.attacked):
             for number in range(self.case.setup.trials):
                 self.loop.attack(self.observe(number))
+        if self.altering and not self._is_anybody_informed():
+            for row in self.loop.rows:
+                row["assumed"] = "informed"
+
+    def _undoing(self, entrants: list[Attack]) -> list[Attack]:
+        """Return the attacks that undo what the defences do, of those that it can be undone of."""
+        case = self.case
+        if not self.altering or case.setup.clients > 1:
+            return []
+        if case.setup.dp_sgd in self.altering:
+            return clipped_samples_attack(case.attacked, case.aux, case.setup.dp_sgd.max_grad_norm)
+        return clipping_attacks(case.attacked, case.aux, entrants)
+
+    def _is_anybody_informed(self) -> bool:
+        """Return whether an attack that is informed of the defences has read at least half of the updates."""
+        case, setup = self.case, self.case.setup
+        has_factor = case.form is None or case.form.factor(setup.batch_size) is not None
+        readers = [attack for attack in self.entrants if Need.BELOW_HEAD_GRADIENT not in attack.needs]
+        informed = []
+        if self.altering == [setup.dp_sgd]:
+            informed = [CLIPPED_SAMPLES]
+        elif has_factor and all(isinstance(defence, ClippedNoise) for defence in self.altering):
+            informed = [attack.name for attack in readers if attack.name.endswith(SUFFIX)]
+        is_own = all(type(defence).__module__.startswith("fedleak.") for defence in self.altering)
+        if is_own and case.form is None and case.knowledge["defence"] is not None:
+            informed += [attack.name for attack in readers if attack.trained]
+        as_is = [row for row in self.loop.rows if row["scenario"] == AS_IT_IS and row["reason"] is None]
+        return any(2 * sum(row["attack"] == name for row in as_is) >= setup.trials for name in informed)
 
     def observe(self, number: int) -> Observation:
         """Draw a trial, and return what the server sees of it."""

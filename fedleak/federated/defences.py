@@ -223,4 +223,6 @@ def _sparsification(strength: float, model: nn.Module, clients: int, seed: int) 
 @register("last layer encrypted", remedies=(0.0,), says=lambda _: "last layer not shared", changes_training=False)
 def _last_layer(strength: float, model: nn.Module, clients: int, seed: int) -> Defence:
     last = head(model)
-    return Withhold([name for name, _ in model.named_parameters() if name in (last.weight, last.bias)])
+    return Withhold(
+        [name for name, p in model.named_parameters() if name in (last.weight, last.bias) and p.requires_grad]
+    )

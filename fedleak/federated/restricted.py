@@ -12,7 +12,7 @@ from fedleak.models import chain
 
 
 def last_layers(model: nn.Module, layers: int = 1) -> tuple[str, ...]:
-    """Name the parameters of the model's last fully connected layers, weights and biases.
+    """Name the trained parameters of the model's last fully connected layers, weights and biases.
 
     Raises `ValueError` if `layers` is below 1 or above the number of layers in the chain that the model ends with.
     """
@@ -22,7 +22,8 @@ def last_layers(model: nn.Module, layers: int = 1) -> tuple[str, ...]:
             f"the model ends with a chain of {len(links)} layers, so layers is 1 to {len(links)}, not {layers}"
         )
     modules = {link.name for link in links[-layers:]}
-    return tuple(name for name, _ in model.named_parameters() if name.rpartition(".")[0] in modules)
+    trained = (name for name, p in model.named_parameters() if p.requires_grad)
+    return tuple(name for name in trained if name.rpartition(".")[0] in modules)
 
 
 @dataclass

@@ -9,15 +9,17 @@ from runs import train
 from torch import nn
 from torchvision.models import resnet18
 
+from fedleak.attacks.contest import UNEXPECTED
 from fedleak.attacks.labels import adapter
 from fedleak.attacks.registry import WHITE_BOX, get
 from fedleak.attacks.words import word_embedding
 from fedleak.audit import Setup, audit, audit_run, guard
 from fedleak.audit.case import prepare
-from fedleak.audit.clipped import SUFFIX
+from fedleak.audit.clipped import CLIPPED_SAMPLES, LEAST_SQUARES, SUFFIX
 from fedleak.audit.guard import Limits
 from fedleak.data.embedded import synthetic
-from fedleak.federated.defences import ClippedNoise, PureNoise, protect
+from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification, protect
+from fedleak.federated.privacy import DPSGD
 from fedleak.federated.restricted import Withhold
 from fedleak.metrics import instance_accuracy
 from fedleak.models import head
@@ -109,22 +111,44 @@ def test_clipping_does_not_hide_labels_from_an_attacker_who_estimates_the_scale(
     assert set(report.rows["assumed"]) == {""}
     means = report.rows.groupby("attack")["iacc"].mean()
     assert means["RLU, whole head" + SUFFIX] > max(0.85, means["RLU, whole head"] + 0.1)
+    assert not [why for _, why in report.untried if why.startswith(UNEXPECTED)]
+
+
+def test_samples_that_dp_sgd_clips_are_clipped_by_the_attacker_too():
+    pytest.importorskip("opacus")
+    private = DPSGD(noise_multiplier=1e-4, max_grad_norm=0.05)
+    report = audit(
+        Setup(model=mlp, shape=(3, 8, 8), batch_size=16, trials=6, remedy_trials=0, dp_sgd=private), fast=True
+    )
+    assert set(report.rows["assumed"]) == {""}
+    means = report.rows.groupby("attack")["iacc"].mean()
+    assert means[CLIPPED_SAMPLES] > max(0.95, means["RLU, whole head"] + 0.1)
 
 
 @pytest.mark.parametrize(
     ("options", "assumed"),
     [
-        ({"defences": [halve]}, "informed"),
+        ({"defences": [halve], "fast": False}, "informed"),
         ({"defences": [PureNoise(1e-6, 0)]}, ""),
+        ({"defences": [Sparsification(0.9)]}, "informed"),
+        ({"defences": [ClippedNoise(0.01, 1e-8, 0)], "loss": nn.CrossEntropyLoss()}, ""),
         ({"defences": [ClippedNoise(0.01, 1e-8, 0), Withhold(["3.weight", "3.bias"])]}, "informed"),
-        ({"defences": [ClippedNoise(0.01, 1e-8, 0)], "adversary": "white-box model"}, "informed"),
+        ({"defences": [ClippedNoise(0.01, 1e-8, 0)], "adversary": "white-box model", "fast": False}, "informed"),
         ({"defences": [ClippedNoise(0.01, 1e-8, 0)], "loss": nn.CrossEntropyLoss(label_smoothing=0.2)}, "informed"),
     ],
 )
 def test_a_scale_that_no_attacker_estimates_is_no_all_clear(options, assumed):
-    setup = Setup(model=mlp, shape=(3, 8, 8), batch_size=16, trials=3, remedy_trials=0)
-    report = audit(dataclasses.replace(setup, **options), fast=True)
+    fast = options.pop("fast", True)
+    report = audit(Setup(model=mlp, shape=(3, 8, 8), batch_size=16, trials=3, remedy_trials=0, **options), fast=fast)
     assert set(report.rows["assumed"]) == {assumed}
+
+
+def test_a_class_without_auxiliary_samples_does_not_hide_the_others():
+    x, y, _ = synthetic("train", (3, 8, 8), 5, 300, 0)
+    data = x[y < 4], y[y < 4]
+    options = {"batch_size": 16, "trials": 4, "remedy_trials": 0, "composition": "data", "data": data}
+    report = audit(Setup(model=mlp, defences=[ClippedNoise(0.01, 1e-8, 0, whole=True)], **options), fast=True)
+    assert report.rows.groupby("attack")["iacc"].mean()[LEAST_SQUARES] > 0.9
 
 
 def test_the_bias_of_the_last_layer_alone_which_no_attack_reads_is_no_all_clear():

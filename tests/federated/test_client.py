@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from fedleak.attacks.contest import view
+from fedleak.attacks.registry import WHITE_BOX, Need
 from fedleak.federated import Scheme, Softening, fedavg, fedsgd
 from fedleak.federated.algorithms import Server
+from fedleak.federated.restricted import last_layers
 from fedleak.models import build
 
 
@@ -147,5 +150,8 @@ def test_frozen_parameters_are_neither_trained_nor_shared():
         server.round([x, x], [y, y])
         assert torch.equal(server.model[1].weight, model[1].weight)
         assert not torch.equal(server.model[3].weight, model[3].weight)
+    assert Need.ALL_GRADIENTS in view(WHITE_BOX, update, model).has
+    model[3].bias.requires_grad_(False)
+    assert last_layers(model) == ("3.weight",)
     with pytest.raises(ValueError, match="every parameter of the model is frozen"):
         fedsgd(model.requires_grad_(False), x[0], y[0])
