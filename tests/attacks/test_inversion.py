@@ -60,6 +60,19 @@ class Patchwise(nn.Module):
         return self.head(self.norm(torch.sigmoid(self.row(x))).flatten(1))
 
 
+def test_constants_in_place_of_parameters_are_those_of_every_reconstruction():
+    model = tiny()
+    bias = model[-1].bias.detach().clone()
+    del model[-1].bias
+    model[-1].register_buffer("bias", bias)
+    assert not is_stackable(model)
+    x, y = batch(1, 2)
+    view = View([fedsgd(model, x[0], y[0])], model, y)
+    gradients = view.gradients(x, nn.functional.one_hot(y, CLASSES).double(), slice(None))
+    for got, expected in zip(gradients, plain(model, x[0], y[0]), strict=True):
+        assert torch.allclose(got[0] if got.shape != expected.shape else got, expected)
+
+
 @pytest.mark.parametrize("has_norm", [True, False])
 def test_layers_on_rows_and_norms_without_parameters_are_inverted_with_their_own_gradients(has_norm):
     torch.manual_seed(0)

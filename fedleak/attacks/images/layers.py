@@ -137,6 +137,10 @@ def is_stackable(model: nn.Module) -> bool:
     for module in model.modules():
         if isinstance(module, _BatchNorm) and not module.affine:
             return False
+        if type(module) in _STACKED and not all(
+            isinstance(t, nn.Parameter | None) for t in (module.weight, module.bias)
+        ):
+            return False  # a withheld or frozen tensor that is kept as a constant has no set per reconstruction
         if next(module.parameters(recurse=False), None) is None:
             continue
         if type(module) not in _STACKED:
