@@ -8,8 +8,7 @@ DP-SGD clips each sample's gradient at a bound that is public. Auxiliary samples
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cache, wraps
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from fedleak.attacks.labels.inputs import bias_gradient, head_gradient, whole_gr
 from fedleak.attacks.labels.whole_head import MAX_GRADIENT_ENTRIES, WeightedLeastSquares, compute_sample_gradients
 from fedleak.attacks.registry import Attack, Need
 from fedleak.attacks.result import Prepared
+from fedleak.audit.informed import reading
 from fedleak.data import Images
 from fedleak.errors import WithheldParameter
 from fedleak.federated import Scheme, Update
@@ -28,7 +28,7 @@ from fedleak.models import HeadPass, as_inputs, head, head_pass
 
 SUFFIX = ", at an estimated scale"
 LEAST_SQUARES = "least squares" + SUFFIX
-CLIPPED_SAMPLES = "RLU, whole head, of clipped samples"
+CLIPPED_SAMPLES = "RLU on clipped samples"
 NEEDS = frozenset({Need.HEAD_GRADIENT, Need.SAMPLE_COUNT, Need.MODEL, Need.AUXILIARY_DATA})
 MAX_SAMPLES = 2000
 """Auxiliary samples that are used, at most: as many of each class as there are."""
@@ -51,8 +51,10 @@ def clipping_attacks(model: nn.Module, aux: Images, attacks: list[Attack]) -> li
 def usable(model: nn.Module, aux: Images) -> Images | None:
     """Return as many auxiliary samples, alike of each class, as the head's size allows; None if it allows too few."""
     most = min(MAX_SAMPLES, MAX_GRADIENT_ENTRIES // (head(model).layer.weight.numel() + aux.n_classes))
+    if len(aux) <= most or most < aux.n_classes:
+        return aux if most >= aux.n_classes else None
     rank = nn.functional.one_hot(aux.y, aux.n_classes).cumsum(0).gather(1, aux.y[:, None]).flatten()
-    return aux.take(rank.argsort(stable=True)[:most]) if most >= aux.n_classes else None
+    return aux.take(rank.argsort(stable=True)[:most])
 
 
 def clipped_samples_attack(model: nn.Module, aux: Images, bound: float) -> list[Attack]:
@@ -104,7 +106,7 @@ def make_estimate(model: nn.Module, aux: Images) -> Estimate:
     """
     last = head(model)
     before = head_pass(model, as_inputs(aux.x, model))
-    read: list[tuple[Update, Scheme | None, tuple[Update, Tensor]]] = []  # the last ones, which several attacks read
+    latest: list[tuple[Update, Scheme | None, tuple[Update, Tensor]]] = []  # several attacks read the same update
 
     def make_system(passes: Sequence[HeadPass], step_weight: float) -> tuple[WeightedLeastSquares, Tensor]:
         weights = torch.full((len(passes),), step_weight).double()
@@ -121,10 +123,11 @@ def make_estimate(model: nn.Module, aux: Images) -> Estimate:
             return None
 
     def estimate(update: Update, scheme: Scheme | None) -> tuple[Update, Tensor]:
-        known = next((answer for u, s, answer in read if u is update and s is scheme), None)
-        if known is None:
-            read[:] = [*read[-1:], (update, scheme, known := compute(update, scheme))]
-        return known
+        answer = next((answer for u, s, answer in latest if u is update and s is scheme), None)
+        if answer is None:
+            answer = compute(update, scheme)
+            latest[:] = [*latest[-1:], (update, scheme, answer)]
+        return answer
 
     def compute(update: Update, scheme: Scheme | None) -> tuple[Update, Tensor]:
         has_bias = last.layer.bias is not None and last.bias in update.tensors
@@ -162,17 +165,8 @@ def _scale_free(estimate: Callable[[], Estimate]) -> Attack:
 
 def _at_scale(attack: Attack, estimate: Callable[[], Estimate]) -> Attack:
     """Return an attack that undoes the clipping of an update before it reads it."""
-    recover, name = attack.function, attack.name + SUFFIX
 
-    def own(options: dict[str, Any]) -> dict[str, Any]:  # the data may serve the scale alone
-        return {name: value for name, value in options.items() if name in attack.options}
+    def change(update: Update, options: dict[str, Any]) -> tuple[Update, dict[str, Any]]:
+        return estimate()(update, options.get("scheme"))[0], options
 
-    def once(update: Update, model: Any, **options: Any) -> Any:
-        return recover(estimate()(update, options.get("scheme"))[0], model, **own(options))
-
-    def prepare(model: Any, **options: Any) -> Prepared:
-        prepared = recover(model, **own(options))
-        return Prepared(name, lambda u, **more: prepared.read(estimate()(u, more.get("scheme"))[0], **own(more)))
-
-    function = wraps(recover)(prepare if attack.prepares else once)
-    return replace(attack, name=name, function=function, needs=attack.needs | NEEDS)
+    return reading(attack, SUFFIX, change, needs=attack.needs | NEEDS)

@@ -8,6 +8,7 @@ linear in the shares ``q_c = n_c d_c / D``: ``sum_c q_c (t_c p_c - T_c) / d_c = 
 equations, each sample's times its inputs.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, wraps
 from typing import Any
@@ -50,26 +51,49 @@ def as_mean(update: Update, factor: float) -> Update:
     return Update(tensors, "gradient", update.samples, update.steps, rate)
 
 
-def _rescaled(attack: Attack, factor: float) -> Attack:
-    """Return an attack that takes the loss's factor off an update before it reads it."""
+def reading(
+    attack: Attack,
+    suffix: str,
+    change: Callable[[Update, dict[str, Any]], tuple[Update, dict[str, Any]]],
+    **fields: Any,
+) -> Attack:
+    """Return an attack that reads what `change` makes of an update and of the options that are passed with it.
+
+    Its name has the `suffix`; other fields are replaced, too. Auxiliary data that only the change needs are not passed.
+    """
     recover = attack.function
 
-    def rescaled(options: dict[str, Any]) -> dict[str, Any]:
-        scheme: Scheme | None = options.get("scheme")
-        if scheme is None:
-            return options
-        pull = scheme.regularisation / factor  # the quadratic term has no part in the loss's factor
-        return {**options, "scheme": replace(scheme, lr=scheme.lr * factor, regularisation=pull)}
+    def accepted(options: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in options.items() if name != "aux" or name in attack.options}
 
     def once(update: Update, model: Any, **options: Any) -> Any:
-        return recover(as_mean(update, factor), model, **rescaled(options))
+        changed, options = change(update, options)
+        return recover(changed, model, **accepted(options))
 
     def prepare(model: Any, **options: Any) -> Prepared:
-        prepared = recover(model, **options)
-        return Prepared(attack.name + SUFFIX, lambda u, **more: prepared.read(as_mean(u, factor), **rescaled(more)))
+        prepared = recover(model, **accepted(options))
+
+        def read(update: Update, **options: Any) -> Any:
+            changed, options = change(update, options)
+            return prepared.read(changed, **accepted(options))
+
+        return Prepared(attack.name + suffix, read)
 
     function = wraps(recover)(prepare if attack.prepares else once)
-    return replace(attack, name=attack.name + SUFFIX, function=function)
+    return replace(attack, name=attack.name + suffix, function=function, **fields)
+
+
+def _rescaled(attack: Attack, factor: float) -> Attack:
+    """Return an attack that takes the loss's factor off an update before it reads it."""
+
+    def change(update: Update, options: dict[str, Any]) -> tuple[Update, dict[str, Any]]:
+        scheme: Scheme | None = options.get("scheme")
+        if scheme is not None:
+            pull = scheme.regularisation / factor  # the quadratic term has no part in the loss's factor
+            options = {**options, "scheme": replace(scheme, lr=scheme.lr * factor, regularisation=pull)}
+        return as_mean(update, factor), options
+
+    return reading(attack, SUFFIX, change)
 
 
 def _per_step(gradient: Tensor, scheme: Scheme | None) -> Tensor:

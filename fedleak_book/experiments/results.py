@@ -110,8 +110,10 @@ class Results:
         """Return the trial rows of this run, which runs, and is recorded, when they are first asked for."""
         if experiment.name not in self._rows:
             settings = experiment.settings(self.profile, self.trials)
-            recorded = records.recorded(self.paper, experiment.name, self.profile)
-            rows = running.run(self.paper, experiment, self.context, settings, recorded=recorded, **self.how)
+            how = self.how
+            if how["others"] == "use":
+                how = {**how, "recorded": records.recorded(self.paper, experiment.name, self.profile)}
+            rows = running.run(self.paper, experiment, self.context, settings, **how)
             if self.writing:
                 facts = {**rows.attrs, "profile": self.profile, "seed": self.how["seed"], "trials": self.trials}
                 facts |= {"scheduler": "dask"} if self.how["scheduler"] else {}

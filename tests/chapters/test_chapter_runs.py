@@ -110,6 +110,11 @@ def test_recorded_trials_are_taken_where_the_cache_is_lost(tiny):
     assert log() == []
     record(4)
     assert len(log()) == 8
+    path = paths.recorded("tiny", "quick") / "table1.csv"
+    path.write_text(path.read_text() + "changed by hand\n")
+    with pytest.raises(ValueError, match="record it again"):
+        record(4, others="use")
+    record(4)
     record(4, others="use", seed=1)
     assert len(log()) == 8
 

@@ -101,8 +101,11 @@ def one_batch_error(update: Update, model: nn.Module, x: Tensor, y: Tensor) -> f
 
 
 def expected_error(update: Update, model: nn.Module, labels: Tensor, seed: int = 0) -> float:
-    """Estimate the one-batch error as an attacker can: on noise images with the labels ``[samples]``."""
-    if update.steps == 1:
+    """Estimate the one-batch error as an attacker can: on noise images with the labels ``[samples]``.
+
+    It is 0 for one step, and for an update without a learning rate, of which it cannot be estimated.
+    """
+    if update.steps == 1 or update.lr is None:
         return 0.0
     reference = next(model.parameters())
     generator = torch.Generator().manual_seed(seed)
@@ -111,7 +114,7 @@ def expected_error(update: Update, model: nn.Module, labels: Tensor, seed: int =
     x = torch.rand(shape, generator=generator).to(reference)
     order = torch.randperm(len(labels), generator=generator)
     y = labels.to(reference.device)[order[: update.steps * batch].to(reference.device)].view(shape[:2])
-    return one_batch_error(fedavg(model, x, y, update.lr or 1.0, "delta"), model, x, y)
+    return one_batch_error(fedavg(model, x, y, update.lr, "delta"), model, x, y)
 
 
 def invert_many(
@@ -194,9 +197,9 @@ def reconstruct(
         summed over several steps, this is not computed.
     """
     update_list, label_rows = labelled(updates, model, labels, rule)
-    first = update_list[0]
-    error = 0.0 if first.lr is None else expected_error(first, model, label_rows[0])
+    error = expected_error(update_list[0], model, label_rows[0])
     if error > MAX_ONE_BATCH_ERROR:
+        first = update_list[0]
         warnings.warn(
             f"{first.steps} local steps with learning rate {first.lr:g}: on noise images the one-batch "
             f"approximation is off by {100 * error:.0f} % of the gradient, which is more than AGIC is made for (Eq. 4)",

@@ -115,11 +115,9 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
         gradient = torch.cat([fitting(update.gradient(k).double(), k, parameters[k]).view(n, -1) for k in names], 1)
         if update.samples == 1 and n > 2:  # row i is its error times z; the label's is minus the sum of all others
             return nn.functional.one_hot(gradient.norm(dim=1).argmax(), n)
-        if (
-            update.samples == 1
-        ):  # both rows are as large: only the direction, of the auxiliary sample most like it, tells
-            own = nn.functional.normalize(gradients_before_round(names).flatten(1), dim=1)
-            return nn.functional.one_hot(aux.y[(own @ gradient.flatten()).argmax().cpu()], n)
+        if update.samples == 1:  # two rows of one norm differ in sign, which the most similar auxiliary sample shows
+            directions = nn.functional.normalize(gradients_before_round(names).flatten(1), dim=1)
+            return nn.functional.one_hot(aux.y[(directions @ gradient.flatten()).argmax().cpu()], n)
         sample_gradients_at_ends = [gradients_before_round(names)]
         if update.steps > 1:
             sample_gradients_at_ends.append(compute_sample_gradients(update.model(model), list(names), aux))
