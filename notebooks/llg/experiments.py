@@ -165,7 +165,7 @@ FIG4 = Experiment(
     attacked,
     quick=grid(data=QUICK, algorithm=["FedSGD", "FedAvg"]),
     paper=grid(data=PAPER[:3], algorithm=["FedSGD", "FedAvg"])
-    + grid(data="celeba-hair", algorithm="FedSGD")
+    + grid(data="celeba-hair", algorithm="FedSGD", trials=400)
     + grid(data="celeba-hair", algorithm="FedAvg", trials=5),  # 178 x 218 pixels
     trials=(2, 100),
     fixed={"net": "cnn", "composition": "unbalanced", "lr": LR},
