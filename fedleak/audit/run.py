@@ -55,6 +55,7 @@ class Run:
         trained = {name for name, p in case.model.named_parameters() if p.requires_grad}
         is_withheld = last.weight in trained and last.weight not in shared
         has_unread_bias = is_withheld and last.bias in shared  # no attack reads the bias alone
+        self.has_end = self.first_update.steps == 1 or trained <= shared.keys()
         self.adversary = view(setup.attacker, self.first_update, case.model)
         self.assumed = "informed" if is_unknown or has_unread_bias else ""
         remedied = range(min(setup.trials, setup.remedy_trials))
@@ -112,14 +113,17 @@ class Run:
         return clipping_attacks(case.attacked, case.aux, entrants)
 
     def _is_anybody_informed(self) -> bool:
-        """Return whether an attack that is informed of the defences has read at least half of the updates."""
+        """Return whether an attack that is informed of the defences has read at least half of the updates.
+
+        Undoing a clipping of several steps takes the clients' model after them, whose withheld tensors are unknown.
+        """
         case, setup = self.case, self.case.setup
         has_factor = case.form is None or case.form.factor(setup.batch_size) is not None
         readers = [attack for attack in self.entrants if Need.BELOW_HEAD_GRADIENT not in attack.needs]
         informed = []
         if self.altering == [setup.dp_sgd]:
             informed = [CLIPPED_SAMPLES]
-        elif has_factor and all(isinstance(defence, ClippedNoise) for defence in self.altering):
+        elif has_factor and self.has_end and all(isinstance(defence, ClippedNoise) for defence in self.altering):
             informed = [attack.name for attack in readers if attack.name.endswith(SUFFIX)]
         is_own = all(type(defence).__module__.startswith("fedleak.") for defence in self.altering)
         if is_own and case.form is None and case.knowledge["defence"] is not None:

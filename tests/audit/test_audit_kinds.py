@@ -125,6 +125,9 @@ def test_samples_that_dp_sgd_clips_are_clipped_by_the_attacker_too():
     assert means[CLIPPED_SAMPLES] > max(0.95, means["RLU, whole head"] + 0.1)
 
 
+STEPS = {"algorithm": "fedavg", "steps": 4, "lr": 0.05}
+
+
 @pytest.mark.parametrize(
     ("options", "assumed"),
     [
@@ -133,6 +136,8 @@ def test_samples_that_dp_sgd_clips_are_clipped_by_the_attacker_too():
         ({"defences": [Sparsification(0.9)]}, "informed"),
         ({"defences": [ClippedNoise(0.01, 1e-8, 0)], "loss": nn.CrossEntropyLoss()}, ""),
         ({"defences": [ClippedNoise(0.01, 1e-8, 0), Withhold(["3.weight", "3.bias"])]}, "informed"),
+        ({"defences": [ClippedNoise(0.01, 1e-8, 0), Withhold(["1.weight"])]}, ""),
+        ({"defences": [ClippedNoise(0.01, 1e-8, 0), Withhold(["1.weight"])], **STEPS}, "informed"),
         ({"defences": [ClippedNoise(0.01, 1e-8, 0)], "adversary": "white-box model", "fast": False}, "informed"),
         ({"defences": [ClippedNoise(0.01, 1e-8, 0)], "loss": nn.CrossEntropyLoss(label_smoothing=0.2)}, "informed"),
     ],
