@@ -53,7 +53,7 @@ def scoreboard_in_short(papers: list[dict[str, Any]]) -> str:
     for paper in papers:
         for beyond in (False, True):
             mine = [row for row in paper["rows"] if (row["beyond"] if beyond else scoreboard.is_counted(row))]
-            name = "our own extensions" if beyond else f"[{paper['title']}](/notebooks/{paper['chapter']}.ipynb)"
+            name = f"[{paper['title']}](/notebooks/{paper['chapter']}.ipynb)" + beyond * ", our own extensions"
             for grade in (*GRADES, ""):
                 count = Counter(row["verdict"] for row in mine if row["grade"] == grade)
                 words = (*DECIDED, OPEN, DEPENDS, NOT_ATTEMPTED)

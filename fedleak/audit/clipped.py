@@ -76,10 +76,7 @@ def clipped_samples_attack(model: nn.Module, aux: Images, bound: float) -> list[
         def read(update: Update) -> Tensor:
             has_bias = last.layer.bias is not None and last.bias in update.tensors
             gradient = (whole_gradient if has_bias else head_gradient)(update, model).flatten()
-            counts = torch.full((some.n_classes,), update.samples / some.n_classes).to(gradient)
-            for _ in range(ROUNDS):
-                counts = make_system(has_bias).solve(gradient, counts, update.samples)
-            return round_to_total(counts, update.samples)
+            return round_to_total(make_system(has_bias).solve(gradient, update.samples), update.samples)
 
         return Prepared(CLIPPED_SAMPLES, read)
 

@@ -27,8 +27,6 @@ from fedleak.federated.losses import TOLERANCE, LossForm
 from fedleak.models import HeadPass, as_inputs, head, head_pass
 
 SUFFIX = ", informed of the loss"
-ROUNDS = 3
-"""Solutions of the linear system, each weighted by the counts of the one before."""
 
 
 def informed_attacks(form: LossForm, batch_size: int, attacks: list[Attack]) -> list[Attack]:
@@ -138,11 +136,8 @@ def _from_auxiliary(form: LossForm) -> Attack:
             errors = (_errors(form, passed.probabilities.double(), aux.y) for passed in ends)
             rows = torch.stack([torch.einsum("sn,sd->snd", e, x) for e, x in zip(errors, inputs, strict=True)]).mean(0)
             scale = update.steps / update.samples if form.norms is None else 1.0
-            equations, goal = WeightedLeastSquares(rows.flatten(1), aux.y, aux.n_classes), scale * gradient.flatten()
-            counts = torch.full((aux.n_classes,), update.samples / aux.n_classes).to(goal)
-            for _ in range(ROUNDS):
-                counts = equations.solve(goal, counts, update.samples)
-            return _counts(form, counts)
+            equations = WeightedLeastSquares(rows.flatten(1), aux.y, aux.n_classes)
+            return _counts(form, equations.solve(scale * gradient.flatten(), update.samples))
 
         return Prepared("RLU, whole head" + SUFFIX, read)
 

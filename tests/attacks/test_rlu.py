@@ -230,7 +230,7 @@ def test_solving_by_samples_gives_the_counts_of_the_whitened_equations(monkeypat
     direct.uses_sample_span = False
     gradient = rows[torch.randint(samples, (9,), generator=generator)].mean(0) + 0.01 * rows.std()
     for start in (torch.full((n,), 9 / n).double(), 9.0 * torch.eye(n).double()[0]):
-        solved, expected = system.solve(gradient, start, 9), direct.solve(gradient @ basis, start, 9)
+        solved, expected = system.solve(gradient, 9, start, 1), direct.solve(gradient @ basis, 9, start, 1)
         torch.testing.assert_close(solved, expected, atol=1e-8, rtol=0)
         torch.testing.assert_close(solved.sum(), torch.tensor(9.0).double())
 

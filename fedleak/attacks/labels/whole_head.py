@@ -129,20 +129,26 @@ class WeightedLeastSquares:
     def _residual_products(self) -> Tensor:
         return self.residuals @ self.residuals.T
 
-    def solve(self, gradient: Tensor, previous_counts: Tensor, samples: int) -> Tensor:
+    def solve(self, gradient: Tensor, samples: int, counts: Tensor | None = None, rounds: int = 3) -> Tensor:
         """Solve for the real counts ``[n]``, not negative and of sum K.
 
         Parameters
         ----------
         gradient
             The client's weighted mean gradient, ``[entries]``.
-        previous_counts
-            Estimated counts ``[n]``, by which the classes' covariances are weighted.
         samples
             K.
+        counts
+            First estimate ``[n]``, by which the classes' covariances are weighted; by default the same for each class.
+        rounds
+            Number of solutions, each weighted by the one before.
         """
-        columns, goal = self._whitened(gradient, previous_counts / samples)
-        return solve(columns / samples, goal, samples)
+        n_classes = len(self.class_sizes)
+        counts = torch.full((n_classes,), samples / n_classes).to(gradient) if counts is None else counts
+        for _ in range(rounds):
+            columns, goal = self._whitened(gradient, counts / samples)
+            counts = solve(columns / samples, goal, samples)
+        return counts
 
     def solve_rescaled(self, gradient: Tensor, previous_shares: Tensor) -> Tensor:
         """Solve for the classes' shares ``[n]`` times the unknown factor of a gradient ``[entries]``.
@@ -252,8 +258,7 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
                 models = simulate_models(model, end_model, aux, counts, *settings)
                 passes = [head_pass(network, as_inputs(aux.x, network)) for network in models]
                 system = make_system(passes, scheme.weights(), smoothing)
-            for _ in range(2):  # the noise that weights the equations depends on the counts
-                counts = system.solve(gradient, counts, samples)
+            counts = system.solve(gradient, samples, counts, rounds=2)
         return round_to_total(counts, samples)
 
     return Prepared("RLU, whole head", read)
