@@ -47,13 +47,15 @@ def count_words(
     so_far: WordsResult | None, update: Update, model: nn.Module, texts: Tensor | None = None
 ) -> WordsResult | None:
     """Count the words that one more update names, and where there are texts, those of them; None without tokens."""
-    if not known_tokens(model) or (so_far is not None and so_far.why):
+    if not known_tokens(model):
         return so_far
+    so_far = so_far or WordsResult()
+    if word_embedding(model) not in update.tensors:
+        return so_far._replace(why="no embedding that takes the inputs is trained and shared")
     try:
         words = set(get("embedding rows")(update, model, adversary=WHITE_BOX).tolist())
     except EXPECTED_FAILURES as error:
-        return WordsResult(str(error))
-    so_far = so_far or WordsResult()
+        return so_far._replace(why=str(error), unread=so_far.unread + 1)
     so_far = so_far._replace(named=so_far.named + len(words), updates=so_far.updates + 1)
     if texts is None:
         return so_far

@@ -48,7 +48,7 @@ class WordsResult(NamedTuple):
     """The words of the clients' texts that updates reveal."""
 
     why: str = ""
-    """Why there is no result, if there is none."""
+    """Why the `unread` updates have no result."""
     named: int = 0
     """Number of words that the attack recovers, distinct per update."""
     right: int | None = None
@@ -56,6 +56,8 @@ class WordsResult(NamedTuple):
     of: int = 0
     """Number of words that occur, distinct per update."""
     updates: int = 0
+    """Number of updates whose words are counted."""
+    unread: int = 0
 
     @property
     def share(self) -> float:
@@ -64,12 +66,14 @@ class WordsResult(NamedTuple):
 
     def text(self) -> str:
         """Return the result as a sentence."""
-        if self.why:
+        if not self.updates:
             return f"the rows of the embedding do not reveal them ({self.why})"
         many = f"the embedding rows that change reveal {self.named} words, distinct per update ({self.updates} updates)"
         if self.right is None:
-            return f"{many}; no texts were recorded for comparison"
-        return f"{many}: {self.right} of the {self.of} that occur, and {self.named - self.right} that do not"
+            many += "; no texts were recorded for comparison"
+        else:
+            many += f": {self.right} of the {self.of} that occur, and {self.named - self.right} that do not"
+        return many + f"; {self.unread} updates more do not reveal theirs ({self.why})" * bool(self.unread)
 
 
 class PrivacyResult(NamedTuple):

@@ -39,9 +39,13 @@ def verdicts(report: Report, limits: Limits, accepted: Sequence[str] = ()) -> li
     judged = [_verdict(row, limits.mean, limits.over_guess, accepted) for _, row in report.cases().iterrows()]
     if limits.each is not None:
         judged += [_verdict(row, limits.each, None, accepted) for _, row in report.cases(each=True).iterrows()]
-    if (words := report.words) is not None and not words.why:
-        leaks = words.share > min(limit for limit in (*limits, 1.0) if limit is not None)
-        judged.append(Verdict("words", "leak" if leaks else "kept", words.text()))
+    if (words := report.words) is not None and (words.updates or words.unread):
+        leaks = words.updates and words.share > min(limit for limit in (*limits, 1.0) if limit is not None)
+        is_unknown = words.unread and "informed" not in accepted
+        if leaks or not is_unknown:
+            judged.append(Verdict("words", "leak" if leaks else "kept", words.text()))
+        else:
+            judged.append(Verdict("words", "not measurable", f"{words.text()} (accept that with --assume informed)"))
     if report.wrong:
         judged.append(Verdict("differential privacy", "leak", "; ".join(report.wrong)))
     return judged

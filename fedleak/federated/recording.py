@@ -25,7 +25,7 @@ from fedleak.errors import extra, likely
 from fedleak.federated.gaps import gap, list_gaps
 from fedleak.federated.privacy import Privacy
 from fedleak.federated.schemes import Scheme
-from fedleak.federated.state_files import place, read_state, shapes, write_state
+from fedleak.federated.state_files import place, read_state, shapes, unchanged, write_state
 from fedleak.federated.update import Update
 from fedleak.files import write_bytes
 
@@ -235,22 +235,25 @@ def read(
     if missing is not None:
         missing.extend(missed)
     run: list[Contribution] = []
-    scanned: dict[str, tuple[set, str]] = {}
+    scanned: dict[str, tuple[set, dict[str, str]]] = {}
     for key in sorted(entries, key=lambda key: (key[0], len(key[1]), key[1])):
-        run.append(entry := entries[key])
-        for name in (entry.before, entry.after):
-            state_path = place(folder, name)
-            if name not in scanned:
-                scanned[name] = shapes(state_path)
-            entry_shapes, bad = scanned[name]
-            if bad:
-                text = f"round {entry.round}, node {entry.node}: {bad} ({state_path})"
-                if dropped is None:
-                    raise ValueError(f"{text}; leave such updates out with dropped=[] (--skip-nan)")
-                dropped.append(text)
-                run.pop()
-                break
-            first, _ = scanned[run[0].before]
+        entry = entries[key]
+        paths = {name: place(folder, name) for name in (entry.before, entry.after)}
+        for name, path in paths.items():
+            scanned[name] = scanned.get(name) or shapes(path)
+        odd = {**scanned[entry.before][1], **scanned[entry.after][1]}
+        changing = odd.keys() - unchanged(paths[entry.before], paths[entry.after]) if odd else set()
+        if changing:
+            bad = ", ".join(text for name, text in odd.items() if name in changing)
+            of = next(path for name, path in paths.items() if scanned[name][1].keys() & changing)
+            text = f"round {entry.round}, node {entry.node}: {bad} are NaN or infinite ({of})"
+            if dropped is None:
+                raise ValueError(f"{text}; leave such updates out with dropped=[] (--skip-nan)")
+            dropped.append(text)
+            continue
+        run.append(entry)
+        for name, state_path in paths.items():
+            entry_shapes, (first, _) = scanned[name][0], scanned[run[0].before]
             if differing := entry_shapes ^ first:
                 hint = likely(key for key, _ in entry_shapes) or likely(key for key, _ in first)
                 raise ValueError(

@@ -49,13 +49,19 @@ def read_state(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is no state that fedleak wrote: {error or type(error).__name__}") from error
 
 
-def shapes(path: Path) -> tuple[set[tuple[str, torch.Size]], str]:
-    """Return the names and shapes of a state, and what of it is NaN or infinite, if anything.
+def shapes(path: Path) -> tuple[set[tuple[str, torch.Size]], dict[str, str]]:
+    """Return the names and shapes of a state, and how many entries are NaN or infinite, by the name of the tensor.
 
     One number has one shape: clients turn counters of shape () into arrays of one element.
     """
     state = read_state(path)
     counted = {name: int((~torch.isfinite(tensor)).sum()) for name, tensor in state.items()}
-    odd = [f"{bad} of {state[name].numel()} entries of {name!r}" for name, bad in counted.items() if bad]
+    odd = {name: f"{bad} of {state[name].numel()} entries of {name!r}" for name, bad in counted.items() if bad}
     sizes = {(name, tensor.shape if tensor.numel() > 1 else torch.Size()) for name, tensor in state.items()}
-    return sizes, f"{', '.join(odd)} are NaN or infinite" * bool(odd)
+    return sizes, odd
+
+
+def unchanged(before: Path, after: Path) -> set[str]:
+    """Return the names of the tensors that are the same in two states, without NaN: an infinite attention mask is."""
+    state = read_state(after)
+    return {name for name, t in read_state(before).items() if name in state and torch.equal(t, state[name])}

@@ -101,7 +101,8 @@ class Update:
             # A client rounds the received state to its precision; only the difference to that is training.
             start = old.detach().to(new.dtype if new.is_floating_point() else old.dtype)
             common_dtype = torch.promote_types(torch.promote_types(start.dtype, new.dtype), torch.float32)
-            changes[name] = new.to(common_dtype) - start.to(common_dtype)
+            # An attention mask's infinite entries, which are the same, do not change.
+            changes[name] = (new.to(common_dtype) - start.to(common_dtype)).masked_fill_(new == start, 0)
         return cls(changes, "delta", samples, steps, lr)
 
     @property

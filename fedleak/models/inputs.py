@@ -17,11 +17,11 @@ REFUSALS = (RuntimeError, ValueError, IndexError, TypeError, AssertionError)
 
 
 def embeddings(model: nn.Module) -> dict[str, nn.Embedding | nn.EmbeddingBag]:
-    """Return the embeddings by name; none for a model with convolutions over pixels."""
+    """Return the embeddings by name; none for a model with convolutions over pixels, which accepts no text."""
     modules = dict(model.named_modules())
-    if any(isinstance(m, nn.Conv2d) for m in modules.values()):
-        return {}
-    return {name: m for name, m in modules.items() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
+    layers = {name: m for name, m in modules.items() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
+    has_images = layers and any(isinstance(m, nn.Conv2d) for m in modules.values())
+    return {} if has_images and _reached_embedding(model, layers) is None else layers
 
 
 def input_embedding(model: nn.Module) -> str | None:
@@ -30,13 +30,15 @@ def input_embedding(model: nn.Module) -> str | None:
     A made-up text of two tokens in an unusual order identifies it. The name is "" if several embeddings share the
     inputs, as with a table's columns; None if the model does not accept the text.
     """
+    return _reached_embedding(model, embeddings(model))
+
+
+def _reached_embedding(model: nn.Module, layers: Mapping[str, nn.Module]) -> str | None:
     length = (getattr(model, "input_shape", None) or (_TEXT_LENGTH,))[0]
     position = torch.arange(2 * length).view(2, length)
     tokens = as_inputs((position + position // 2 + position // 5) % 2, model)
     reached_embeddings: list[str] = []
-    with watched(
-        embeddings(model), lambda name, x, _: reached_embeddings.append(name) if torch.equal(x, tokens) else None
-    ):
+    with watched(layers, lambda name, x, _: reached_embeddings.append(name) if torch.equal(x, tokens) else None):
         outputs = run(model, tokens)
     return reached_embeddings[0] if reached_embeddings else None if outputs is None else ""
 

@@ -63,8 +63,5 @@ def update(
     if deltas == {False}:
         if before is None or not changes.keys() <= before.keys():
             raise ValueError("these are new weights: pass before, the state that the collaborator received")
-        old = parameter_changes({name: before[name] for name in changes})
-        if odd := [name for name, change in changes.items() if change.shape != old[name].shape]:
-            raise ValueError(f"{odd[0]!r} is of another model than the state that the collaborator received")
-        changes = {name: change - old[name] for name, change in changes.items()}
+        return Update.from_states(parameter_changes({n: before[n] for n in changes}), changes, samples, steps, lr)
     return Update(changes, "delta", samples, steps, lr)

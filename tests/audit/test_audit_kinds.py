@@ -11,14 +11,12 @@ from torchvision.models import resnet18
 
 from fedleak.attacks.contest import UNEXPECTED
 from fedleak.attacks.labels import adapter
-from fedleak.attacks.registry import WHITE_BOX, get
-from fedleak.attacks.words import word_embedding
 from fedleak.audit import Setup, audit, audit_run, guard
 from fedleak.audit.case import prepare
 from fedleak.audit.clipped import CLIPPED_SAMPLES, LEAST_SQUARES, SUFFIX
 from fedleak.audit.guard import Limits
 from fedleak.data.embedded import synthetic
-from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification, protect
+from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
 from fedleak.federated.privacy import DPSGD
 from fedleak.federated.restricted import Withhold
 from fedleak.metrics import instance_accuracy
@@ -289,41 +287,6 @@ def test_several_local_steps_of_an_adapter_are_read():
     trials = [case.trial(number) for number in range(10)]
     counts = torch.stack([adapter.recover(done.updates[0], case.attacked, case.aux) for done in trials])
     assert instance_accuracy(counts, torch.cat([done.truth for done in trials])).mean() > 0.9
-
-
-def test_the_embeddings_rows_are_the_words_of_the_texts():
-    case = prepare(Setup(model=Text(), shape=(8,), batch_size=4))
-    done = case.trial(0)
-    assert word_embedding(case.model) == "words.weight"
-    words = get("embedding rows")(done.updates[0], case.model, adversary=WHITE_BOX)
-    assert words.tolist() == sorted(set(done.x.flatten().tolist()))
-    with pytest.raises(ValueError, match="no embedding that takes its inputs"):
-        get("embedding rows")(done.updates[0], mlp(), adversary=WHITE_BOX)
-    noisy = protect(done.updates[0], PureNoise(0.1, seed=0))
-    with pytest.raises(ValueError, match=r"all 50 rows of 'words.weight' move: noise"):
-        get("embedding rows")(noisy, case.model, adversary=WHITE_BOX)
-
-
-def test_words_come_first_in_the_report_of_a_text_model(tmp_path):
-    report = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=3, remedy_trials=0))
-    what, _, _ = report.headline()
-    assert what.startswith("The words: the embedding rows that change reveal ")
-    assert report.words.right == report.words.of == report.words.named
-    assert "Images" not in what
-    assert guard.exit_code(guard.verdicts(report, Limits(mean=0.9999))) == guard.LEAK
-    with_padding = Text()
-    with_padding.words = nn.Embedding(50, 16, padding_idx=0)
-    padded = audit(Setup(model=with_padding, data=(torch.randint(3, (60, 8)), torch.arange(60) % 6), trials=3)).words
-    assert (padded.named, padded.right, padded.of) == (6, 6, 6), "the padding is no word"
-
-    def pool(seed):
-        return torch.randint(50, (60, 8), generator=torch.Generator().manual_seed(seed)), torch.arange(60) % 6
-
-    for node in "abc":
-        train(tmp_path, 1, node, [8], ord(node), make=Text, pool=pool)
-    recorded = audit_run(tmp_path, Setup(model=Text, shape=(8,), remedy_trials=0))
-    assert "no texts were recorded for comparison" in recorded.headline()[0]
-    assert recorded.words.updates == 3
 
 
 def test_the_books_table_says_what_is_measured():

@@ -149,6 +149,14 @@ def test_a_state_with_no_number_is_named(tmp_path, value):
     assert [record.partition(" are")[0] for record in dropped] == ["round 1, node a: 1 of 2 entries of 'a.bias'"]
 
 
+def test_an_attention_mask_of_infinities_is_no_update(tmp_path):
+    mask = {"mask": torch.triu(torch.full((3, 3), -math.inf), 1)}
+    write(tmp_path, contribution(), *(state | mask for state in states()))
+    (record,) = read(tmp_path)
+    assert not record.update().tensors["mask"].any()
+    assert all(tensor.isfinite().all() for tensor in record.update().tensors.values())
+
+
 @pytest.mark.parametrize(
     "content", [b"\x08" + bytes(7) + b"{notjson", save({"a.bias": torch.ones(2)}), b"", b"\xff" * 40]
 )

@@ -66,6 +66,9 @@ READ = {
         keyed(CHANGE, "trained", "delta", "lossy_decompressed"), samples=8, steps=4, lr=0.1
     ),
     "openfl weights": lambda: openfl.update(keyed(AFTER, "trained"), samples=8, steps=4, lr=0.1, before=STATE),
+    "openfl weights after a mean in double": lambda: openfl.update(
+        keyed(AFTER, "trained"), samples=8, steps=4, lr=0.1, before={n: t.double() for n, t in STATE.items()}
+    ),
 }
 
 
@@ -117,7 +120,7 @@ REFUSED = {
     ),
     "openfl, another shape": (
         lambda: openfl.update(keyed({"fc.bias": torch.ones(4)}, "trained"), samples=8, steps=4, lr=0.1, before=STATE),
-        "another model",
+        "the same model",
     ),
 }
 

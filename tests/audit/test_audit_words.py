@@ -1,0 +1,115 @@
+"""The words of texts, by the rows of the embedding that move."""
+
+import copy
+import functools
+
+import pytest
+import torch
+from audit_networks import Text, mlp
+from runs import train
+from torch import nn
+
+from fedleak import Update
+from fedleak.attacks.registry import WHITE_BOX, get
+from fedleak.attacks.words import word_embedding
+from fedleak.audit import Setup, audit, audit_run, guard
+from fedleak.audit.beyond_labels import count_words
+from fedleak.audit.case import prepare
+from fedleak.audit.guard import Limits
+from fedleak.federated.defences import PureNoise, protect
+from fedleak.federated.restricted import Withhold
+
+NOISE_SEED = 987654321
+"""Not that of a test's weights: noise that is a multiple of the weights is taken for weight decay."""
+
+
+def test_the_embeddings_rows_are_the_words_of_the_texts():
+    case = prepare(Setup(model=Text(), shape=(8,), batch_size=4))
+    done = case.trial(0)
+    assert word_embedding(case.model) == "words.weight"
+    words = get("embedding rows")(done.updates[0], case.model, adversary=WHITE_BOX)
+    assert words.tolist() == sorted(set(done.x.flatten().tolist()))
+    with pytest.raises(ValueError, match="no embedding that takes its inputs"):
+        get("embedding rows")(done.updates[0], mlp(), adversary=WHITE_BOX)
+    noisy = protect(done.updates[0], PureNoise(0.1, NOISE_SEED))
+    with pytest.raises(ValueError, match=r"all 50 rows of 'words.weight' move: noise"):
+        get("embedding rows")(noisy, case.model, adversary=WHITE_BOX)
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_weight_decay_does_not_hide_the_words(steps, momentum):
+    model, tokens = Text(), torch.tensor([[1, 2, 3, 4], [3, 4, 9, 9]])
+    after = copy.deepcopy(model)
+    optimiser = torch.optim.SGD(after.parameters(), lr=0.1, momentum=momentum, weight_decay=0.01)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(after(tokens), torch.tensor([0, 5])).backward()
+        optimiser.step()
+    update = Update.from_states(model.state_dict(), after.state_dict(), 2 * steps, steps, 0.1)
+    assert get("embedding rows")(update, model, adversary=WHITE_BOX).tolist() == [1, 2, 3, 4, 9]
+    decayed = {name: p.grad + 0.01 * p.detach() for name, p in after.named_parameters()}
+    update = Update(decayed, "gradient", 2, 1, 0.1)
+    assert get("embedding rows")(update, after, adversary=WHITE_BOX).tolist() == [1, 2, 3, 4, 9]
+
+
+class SentenceCNN(nn.Module):
+    """Kim's network for sentences, with convolutions over a picture of words and dimensions."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.convolution, self.head = nn.Embedding(50, 8), nn.Conv2d(1, 12, (3, 8)), nn.Linear(12, 4)
+
+    def forward(self, x):
+        return self.head(self.convolution(self.words(x)[:, None]).relu().amax((2, 3)))
+
+
+def test_words_of_a_network_with_convolutions_in_two_dimensions():
+    words = audit(Setup(model=SentenceCNN, shape=(10,), batch_size=4, trials=2, remedy_trials=0), fast=True).words
+    assert words.of > 0
+    assert words.right / words.of > 0.9
+
+
+def test_a_client_with_all_words_does_not_hide_those_of_others():
+    model = Text()
+    update = prepare(Setup(model=model, shape=(8,), batch_size=4)).trial(0).updates[0]
+    noisy = protect(update, PureNoise(0.1, NOISE_SEED))
+    for order in ([update, noisy], [noisy, update]):
+        words = functools.reduce(lambda counted, u: count_words(counted, u, model), order, None)
+        assert (words.updates, words.unread) == (1, 1)
+        assert words.named > 0
+        assert "1 updates more do not reveal theirs" in words.text()
+
+
+def test_words_that_no_attack_reads_are_not_measurable():
+    noise = [PureNoise(1e-9, NOISE_SEED)]
+    report = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=2, remedy_trials=0, defences=noise), fast=True)
+    (words,) = [v for v in guard.verdicts(report, Limits(mean=1.0)) if v.case == "words"]
+    assert words.status == "not measurable"
+    (words,) = [v for v in guard.verdicts(report, Limits(mean=1.0), ["informed"]) if v.case == "words"]
+    assert words.status == "kept"
+    withheld = audit(Setup(model=Text(), shape=(8,), trials=2, defences=[Withhold(["words.weight"])]), fast=True)
+    assert withheld.words.why == "no embedding that takes the inputs is trained and shared"
+    assert not [v for v in guard.verdicts(withheld, Limits(mean=1.0)) if v.case == "words"]
+
+
+def test_words_come_first_in_the_report_of_a_text_model(tmp_path):
+    report = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=3, remedy_trials=0))
+    what, _, _ = report.headline()
+    assert what.startswith("The words: the embedding rows that change reveal ")
+    assert report.words.right == report.words.of == report.words.named
+    assert "Images" not in what
+    assert guard.exit_code(guard.verdicts(report, Limits(mean=0.9999))) == guard.LEAK
+    with_padding = Text()
+    with_padding.words = nn.Embedding(50, 16, padding_idx=0)
+    padded = audit(Setup(model=with_padding, data=(torch.randint(3, (60, 8)), torch.arange(60) % 6), trials=3)).words
+    assert (padded.named, padded.right, padded.of) == (6, 6, 6), "the padding is no word"
+
+    def pool(seed):
+        return torch.randint(50, (60, 8), generator=torch.Generator().manual_seed(seed)), torch.arange(60) % 6
+
+    for node in "abc":
+        train(tmp_path, 1, node, [8], ord(node), make=Text, pool=pool)
+    recorded = audit_run(tmp_path, Setup(model=Text, shape=(8,), remedy_trials=0))
+    assert "no texts were recorded for comparison" in recorded.headline()[0]
+    assert recorded.words.updates == 3
