@@ -1,12 +1,13 @@
 """Recover the words of a client's texts: the rows of an embedding that move are theirs."""
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
-from fedleak.models.inputs import embeddings, input_embedding
-from fedleak.models.memory import remembered
+from fedleak.models.inputs import as_inputs, embeddings, input_embeddings, look_ups
 
 ROUNDING = 16
 """Largest rounding error of an entry that does not move, in units of its precision."""
@@ -14,13 +15,23 @@ CANDIDATES = 101
 """Ratios of change and weight that are tried."""
 
 
-@remembered
-def word_embedding(model: nn.Module) -> str:
-    """Name the weight of the embedding of the model's inputs; "" if it has none."""
-    layers = embeddings(model)
-    name = input_embedding(model) if layers else None
-    weight = layers[name].weight if name else None
-    return next((name for name, p in model.named_parameters() if p is weight), "")
+def word_embeddings(model: nn.Module, update: Update) -> dict[str, str]:
+    """Return the embeddings of the model's inputs with the parameter of each, of those that the update has."""
+    layers, names = embeddings(model), input_embeddings(model) or ()
+    by_weight = {id(p): name for name, p in model.named_parameters()}
+    shared = {name: by_weight.get(id(layers[name].weight), "") for name in names}
+    return {name: weight for name, weight in shared.items() if weight in update.tensors}
+
+
+def used_rows(model: nn.Module, names: Collection[str], x: Tensor) -> set[int]:
+    """Return the rows of these embeddings, numbered through, that inputs ``[N, L]`` look up; no padding is one."""
+    layers, rows, offset = embeddings(model), set[int](), 0
+    (inputs,) = look_ups(model, {name: layers[name] for name in names}, as_inputs(x, model)) or [{}]
+    for name in names:
+        used = set(inputs[name].flatten().tolist()) - {getattr(layers[name], "padding_idx", None)}
+        rows |= {offset + row for row in used}
+        offset += layers[name].num_embeddings
+    return rows
 
 
 @attack(
@@ -33,13 +44,20 @@ def word_embedding(model: nn.Module) -> str:
 def recover(update: Update, model: nn.Module) -> Tensor:
     """Recover the distinct words of all texts behind an update, ``[words]``, in ascending order.
 
-    Weight decay shrinks the rows of all other words by one factor, which is estimated.
+    Words are rows of the embedding. Those of several embeddings, as of a table's columns, are numbered through. Weight
+    decay shrinks the rows of all other words by one factor, which is estimated.
 
-    Raises `WithheldParameter` if the embedding's gradient is not shared; `ValueError` if the model's inputs are no
-    tokens, or all rows move, as of a weight that is the last layer's too, or in noise.
+    Raises `ValueError` if the model's inputs are no tokens, if no embedding of them is trained and shared, or if all
+    rows move, as of a weight that is the last layer's too, or in noise.
     """
-    if not (name := word_embedding(model)):
+    weights = word_embeddings(model, update)
+    if not weights:
         raise ValueError("the model has no embedding that takes its inputs and is trained")
+    return torch.cat([_moved(update, model, weight) for weight in weights.values()]).nonzero().flatten()
+
+
+def _moved(update: Update, model: nn.Module, name: str) -> Tensor:
+    """Return which rows ``[words]`` of a parameter move."""
     gradient = update.gradient(name)
     moved = gradient.ne(0).any(1)
     if moved.all():
@@ -48,7 +66,7 @@ def recover(update: Update, model: nn.Module) -> Tensor:
         moved = _moved_besides_decay(change, model.get_parameter(name).detach().to(change), update.kind == "delta")
     if moved.all():
         raise ValueError(f"all {len(moved)} rows of {name!r} move: noise, or a weight that another layer shares")
-    return moved.nonzero().flatten()
+    return moved
 
 
 def _moved_besides_decay(change: Tensor, weight: Tensor, rounded_as_weights: bool) -> Tensor:

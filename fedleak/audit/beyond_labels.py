@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.contest import EXPECTED_FAILURES, contest, view
 from fedleak.attacks.registry import WHITE_BOX, Attack, get
-from fedleak.attacks.words import word_embedding
+from fedleak.attacks.words import used_rows, word_embeddings
 from fedleak.audit.case import Case, Trial, image_attack
 from fedleak.audit.findings import ImageResult, WordsResult
 from fedleak.federated import Update
@@ -47,10 +47,12 @@ def count_words(
     so_far: WordsResult | None, update: Update, model: nn.Module, texts: Tensor | None = None
 ) -> WordsResult | None:
     """Count the words that one more update names, and where there are texts, those of them; None without tokens."""
+    has_tokens = texts is not None and not texts.is_floating_point()
     if not known_tokens(model):
-        return so_far
-    so_far = so_far or WordsResult()
-    if word_embedding(model) not in update.tensors:
+        why = "the tokens go to no nn.Embedding"
+        return WordsResult(why, unread=so_far.unread + 1 if so_far else 1) if has_tokens else so_far
+    so_far, names = so_far or WordsResult(), word_embeddings(model, update)
+    if not names:
         return so_far._replace(why="no embedding that takes the inputs is trained and shared")
     try:
         words = set(get("embedding rows")(update, model, adversary=WHITE_BOX).tolist())
@@ -59,6 +61,5 @@ def count_words(
     so_far = so_far._replace(named=so_far.named + len(words), updates=so_far.updates + 1)
     if texts is None:
         return so_far
-    embedding = model.get_submodule(word_embedding(model).rpartition(".")[0])
-    truth = set(texts.flatten().tolist()) - {getattr(embedding, "padding_idx", None)}
+    truth = used_rows(model, names, texts.flatten(0, 2))
     return so_far._replace(right=(so_far.right or 0) + len(words & truth), of=so_far.of + len(truth))

@@ -21,7 +21,13 @@ def copy_model(setup: Setup) -> nn.Module:
             original = original()
         if not isinstance(original, nn.Module):
             raise ValueError(f"the function that makes the model gives a {type(original).__name__}, not an nn.Module")
-    model = copy.deepcopy(original).cpu()
+    try:
+        model = copy.deepcopy(original).cpu()
+    except RuntimeError as error:  # a module that keeps a computed tensor, such as torch.nn.utils.weight_norm's
+        raise ValueError(
+            f"the model cannot be copied ({str(error).split('. ')[0]}): keep no computed tensors as attributes, and "
+            "use torch.nn.utils.parametrizations.weight_norm instead of torch.nn.utils.weight_norm"
+        ) from error
     for module in model.modules():
         for name, parameter in list(module._parameters.items()):
             if parameter is not None and not parameter.requires_grad:

@@ -1,8 +1,9 @@
 """An audit as a guard for a CI, which fails closed: what no attack could read is never an all-clear."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -15,8 +16,12 @@ KEPT, LEAK, ERROR, NOT_MEASURABLE = range(4)
 """Exit codes of the command."""
 
 
-class Limits(NamedTuple):
-    """Limits on the share of labels that an attack recovers; None for no limit."""
+@dataclass(frozen=True)
+class Limits:
+    """Limits on the share of labels that an attack recovers; None for no limit.
+
+    Raises `ValueError` for a limit outside [0, 1], such as one in percent.
+    """
 
     mean: float | None = None
     """On average over the updates of a round."""
@@ -24,6 +29,14 @@ class Limits(NamedTuple):
     """The same, more than the best guess on the same updates."""
     each: float | None = None
     """Share of the labels of any single update."""
+
+    def __post_init__(self) -> None:
+        if wrong := [limit for limit in self.given() if not 0 <= limit <= 1]:
+            raise ValueError(f"a limit is a share of the labels, in [0, 1], got {wrong[0]}")
+
+    def given(self) -> list[float]:
+        """Return the limits that there are."""
+        return [limit for limit in (self.mean, self.over_guess, self.each) if limit is not None]
 
 
 def verdicts(report: Report, limits: Limits, accepted: Sequence[str] = ()) -> list[Verdict]:
@@ -40,7 +53,7 @@ def verdicts(report: Report, limits: Limits, accepted: Sequence[str] = ()) -> li
     if limits.each is not None:
         judged += [_verdict(row, limits.each, None, accepted) for _, row in report.cases(each=True).iterrows()]
     if (words := report.words) is not None and (words.updates or words.unread):
-        leaks = words.updates and words.share > min(limit for limit in (*limits, 1.0) if limit is not None)
+        leaks = words.updates and words.share > min([*limits.given(), 1.0])
         is_unknown = words.unread and "informed" not in accepted
         if leaks or not is_unknown:
             judged.append(Verdict("words", "leak" if leaks else "kept", words.text()))

@@ -110,7 +110,7 @@ def command(
         if file is None:
             raise ValueError("name the file to audit; `fedleak audit --example` prints a template")
         limits = guard.Limits(fail_above, fail_above_guess, fail_above_each)
-        limited = any(limit is not None for limit in limits)
+        limited = bool(limits.given())
         if junit is not None and not limited:
             raise ValueError("--junit needs a limit: --fail-above, --fail-above-guess or --fail-above-each")
         out = out or []

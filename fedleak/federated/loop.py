@@ -100,9 +100,9 @@ def record(
         yield recorder.show
     finally:
         recorder.close()
-    if recorder.skipped:
-        note_gap(folder, round, "client", node, SKIPPED)
-        warnings.warn(f"nothing recorded of round {round}, node {node}: {SKIPPED}", stacklevel=3)
+    if why := recorder.skipped:
+        note_gap(folder, round, "client", node, why)
+        warnings.warn(f"nothing recorded of round {round}, node {node}: {why}", stacklevel=3)
         return
     details = recorder.facts(before)
     sent_state = trained = inner.state_dict()
@@ -116,6 +116,7 @@ def record(
 
 
 SKIPPED = "no step was made: the optimiser was never called, or a GradScaler met infinite gradients each time"
+NO_RATE = "the learning rate was 0 in every step"
 
 
 class _TrainingHooks:
@@ -134,6 +135,8 @@ class _TrainingHooks:
         """Shape of labels that are not ``[B]``; "" if there are none."""
         self.noise: list[tuple[float, float]] = []
         self.factors: list[StepFactor] = []
+        self.declared: dict[str, Any] = {}
+        """What the optimiser declared at the latest step that had a rate."""
         self._divisor = 1.0
         self._depth = 0
         if not hasattr(self.inner, "register_step_pre_hook"):
@@ -176,6 +179,9 @@ class _TrainingHooks:
         self._depth += 1  # hooks run for a subclass' step and again for the inherited one
         if self._depth > 1:
             return
+        # A schedule may have brought the rate to 0 once the last step is made.
+        declared = training_facts(self.optimiser)
+        self.declared = declared if declared["lr"] or not self.declared else self.declared
         self.steps.predict_step()
         self._gradient = self._head_gradient()
 
@@ -200,9 +206,11 @@ class _TrainingHooks:
             self.factors.append(compare_step_gradient(backwards, self._gradient, scale, divisor))
 
     @property
-    def skipped(self) -> bool:
-        """Whether gradients were computed, but no step used them."""
-        return not self.steps.steps and bool(self.loss.backwards and self.labels)
+    def skipped(self) -> str:
+        """Why there is no update: gradients were computed, but no step used them; "" if there is one."""
+        if self.steps.steps:
+            return NO_RATE if self.declared.get("lr") == 0 else ""
+        return SKIPPED if self.loss.backwards and self.labels else ""
 
     def facts(self, before: Mapping[str, Tensor]) -> dict[str, Any]:
         """Return the measured fields of `Contribution`."""
@@ -218,7 +226,7 @@ class _TrainingHooks:
         sizes = [len(batch) for batch in batches]
         privacy = read_opacus_privacy(self.noise, sizes, self.model, self.optimiser, before) if self.noise else None
         facts = {
-            **training_facts(self.optimiser),
+            **(self.declared or training_facts(self.optimiser)),
             "samples": len(samples),
             "steps": self.steps.steps,
             "batch_size": max(sizes),

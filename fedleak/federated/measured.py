@@ -158,20 +158,27 @@ def collect_facts(
         weights = [c * f for c, f in zip(track.coefficients.steps, step_factors, strict=True)]
         if min(weights) > 0:
             facts |= _fit_scheme(tracks, track, weights, step_factors)
+            weights_of = facts.pop("weights_of")
         else:
             doubts.append("a step climbs the cross-entropy, or changes nothing")
         rho = facts.pop("rho", ())
-        shares = [_misread_share(factors, weights, rho, by_size) for by_size in (True, False)] if rho else [0.0, 0.0]
-        if shares[0] > MAX_MISREAD or shares[1] > MAX_MISREAD_BY_SIZE:
+        kinds = {tuple(weights), *(tuple(weights_of[n]) for n in shared_tracks if n in weights_of)} if rho else []
+        shares = [[_misread_share(factors, w, rho, by_size) for w in kinds] for by_size in (True, False)]
+        if any(
+            max(of, default=0.0) > most for of, most in zip(shares, (MAX_MISREAD, MAX_MISREAD_BY_SIZE), strict=True)
+        ):
             doubts.append(
-                f"samples do not weigh alike, so that up to {max(shares):.0%} of the labels are misread (batches or "
-                "parts of different sizes or weights, a schedule of rates, clipping)"
+                f"samples do not weigh alike, so that up to {max(map(max, shares)):.0%} of the labels are misread "
+                "(batches or parts of different sizes or weights, a schedule of rates, clipping)"
             )
     return {**facts, "doubts": doubts}
 
 
 def _fit_scheme(tracks: dict[str, Track], head: Track, weights: list[float], factors: list[float]) -> dict[str, Any]:
-    """Return rate, scheme, weight decay and factor of the scheme that fits the steps' weights best."""
+    """Return rate, scheme, weight decay and factor of the scheme that fits the steps' weights best.
+
+    ``rho`` has the scheme's weights of the steps, ``weights_of`` those of each parameter.
+    """
     last = head.rules[-1]
     rules = [("sgd", 0.0), ("nag" if last.nesterov else "sgd", last.momentum)]
     fits = [
@@ -182,14 +189,14 @@ def _fit_scheme(tracks: dict[str, Track], head: Track, weights: list[float], fac
     lr = weights[-1] / rho[-1] if spread < 1 + 1e-6 else sum(weights) / sum(rho)
     mean_weight = sum(weights) / len(weights)
     by_name = {n: item.coefficients for n, item in tracks.items() if len(item.rules) == len(factors)}
-    rates = {
-        n: sum(
+    weights_of = {
+        n: [
             c * f * factor / of_head if of_head else c * f
             for c, f, factor, of_head in zip(unrolled.steps, factors, tracks[n].factors, head.factors, strict=True)
-        )
-        / len(factors)
+        ]
         for n, unrolled in by_name.items()
     }
+    rates = {n: sum(of_steps) / len(factors) for n, of_steps in weights_of.items()}
     # The update subtracts each parameter's rate times its decay; the rate includes the gradient's factor.
     decays = {n: c.decay / (rates[n] * len(factors)) if rates[n] else 0.0 for n, c in by_name.items()}
     decay = head.coefficients.decay / abs(sum(head.coefficients.steps))  # negative for an optimiser that maximizes
@@ -202,10 +209,13 @@ def _fit_scheme(tracks: dict[str, Track], head: Track, weights: list[float], fac
         "factor": sum(factors) / len(factors),
         "rates": {n: rate for n, rate in rates.items() if abs(rate - mean_weight) > 1e-6 * mean_weight},
         "rho": rho,
+        "weights_of": weights_of,
     }
 
 
-def _misread_share(factors: Sequence[StepFactor], weights: list[float], rho: Sequence[float], by_size: bool) -> float:
+def _misread_share(
+    factors: Sequence[StepFactor], weights: Sequence[float], rho: Sequence[float], by_size: bool
+) -> float:
     """Return the share of a round's weight that is on other samples than if all had the same weight.
 
     With `by_size` batches are weighted by their size first.

@@ -99,6 +99,11 @@ class Privacy:
         Party that states the claim or adds the noise.
     unprotected
         Names of the tensors that the mechanism does not clip or add noise to.
+
+    Raises
+    ------
+    ValueError
+        For values out of their range.
     """
 
     neighbours: Literal["sample", "client", "client added"]
@@ -110,6 +115,16 @@ class Privacy:
     stated: float | None = None
     by: str = ""
     unprotected: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.delta < 1 or (self.stated is not None and not self.stated >= 0):
+            raise ValueError(f"ε is at least 0 and δ in [0, 1), got ε = {self.stated}, δ = {self.delta}")
+        for noise, rate, steps in self.history:
+            if not (0 <= noise < math.inf and 0 < rate <= 1 and steps > 0):
+                raise ValueError(
+                    "a mechanism has a noise multiplier of at least 0, a sampling rate in (0, 1] and at least one "
+                    f"step, got {noise}, {rate}, {steps}"
+                )
 
     @property
     def claimed(self) -> float:

@@ -16,49 +16,68 @@ REFUSALS = (RuntimeError, ValueError, IndexError, TypeError, AssertionError)
 """Exceptions of a model that rejects an input."""
 
 
+@remembered
 def embeddings(model: nn.Module) -> dict[str, nn.Embedding | nn.EmbeddingBag]:
     """Return the embeddings by name; none for a model with convolutions over pixels, which accepts no text."""
     modules = dict(model.named_modules())
     layers = {name: m for name, m in modules.items() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
     has_images = layers and any(isinstance(m, nn.Conv2d) for m in modules.values())
-    return {} if has_images and _reached_embedding(model, layers) is None else layers
+    return {} if has_images and not look_ups(model, layers, *_made_up_texts(model)) else layers
 
 
-def input_embedding(model: nn.Module) -> str | None:
-    """Return the name of the embedding of the model's inputs, as opposed to positions or token types.
-
-    A made-up text of two tokens in an unusual order identifies it. The name is "" if several embeddings share the
-    inputs, as with a table's columns; None if the model does not accept the text.
-    """
-    return _reached_embedding(model, embeddings(model))
-
-
-def _reached_embedding(model: nn.Module, layers: Mapping[str, nn.Module]) -> str | None:
+def _made_up_texts(model: nn.Module) -> tuple[Tensor, Tensor]:
+    """Return two batches of texts of two tokens in an unusual order, which share no token at any place."""
     length = (getattr(model, "input_shape", None) or (_TEXT_LENGTH,))[0]
     position = torch.arange(2 * length).view(2, length)
     tokens = as_inputs((position + position // 2 + position // 5) % 2, model)
-    reached_embeddings: list[str] = []
-    with watched(layers, lambda name, x, _: reached_embeddings.append(name) if torch.equal(x, tokens) else None):
-        outputs = run(model, tokens)
-    return reached_embeddings[0] if reached_embeddings else None if outputs is None else ""
+    return tokens, 1 - tokens
+
+
+def look_ups(model: nn.Module, layers: Mapping[str, nn.Module], *texts: Tensor) -> list[dict[str, Tensor]]:
+    """Return for each batch of texts the inputs of each embedding, by name; empty if the model accepts none."""
+    rows_by_text: list[dict[str, Tensor]] = []
+    for x in texts:
+        rows: dict[str, Tensor] = {}
+        with watched(layers, lambda name, inputs, _, rows=rows: rows.update({name: inputs})):  # type: ignore[misc]
+            if run(model, x) is not None:
+                rows_by_text.append(rows)
+    return rows_by_text
+
+
+@remembered
+def input_embeddings(model: nn.Module) -> tuple[str, ...] | None:
+    """Return the names of the embeddings of the model's inputs, as opposed to positions or token types.
+
+    Made-up texts identify them. It is the embedding whose inputs are the model's (of several the first that is
+    trained); else those whose inputs change with the text, such as a table's columns or a text with a token before it.
+    None if the model accepts no text.
+    """
+    layers = embeddings(model)
+    texts = _made_up_texts(model)
+    if not (found_rows := look_ups(model, layers, *texts)):
+        return tuple(layers) if len(layers) == 1 else None
+    first, other = found_rows
+    if same := [name for name, rows in first.items() if torch.equal(rows, texts[0])]:
+        return (min(same, key=lambda name: not layers[name].weight.requires_grad),)
+    return tuple(name for name, rows in first.items() if not torch.equal(rows, other[name]))
 
 
 @remembered
 def known_tokens(model: nn.Module) -> int:
     """Return the number of tokens in the model's vocabulary; 0 if its inputs are not tokens.
 
-    It is the size of the `input_embedding`, or of the smallest embedding if several share the inputs. Raises
-    `ValueError` if the embedding is unknown because the model does not accept a made-up text.
+    It is the size of the smallest of the `input_embeddings`. Raises `ValueError` if these are unknown because the model
+    does not accept a made-up text.
     """
     layers = embeddings(model)
     sizes = sorted({m.num_embeddings for m in layers.values()})
-    name = input_embedding(model) if len(sizes) > 1 else ""
-    if name is None:
+    names = input_embeddings(model) if len(sizes) > 1 else tuple(layers)
+    if names is None:
         raise ValueError(
             f"the model has embeddings of {', '.join(map(str, sizes))} entries, and which one takes its inputs is not "
             "known, because it takes no made-up text: note the length of one text, model.input_shape = (L,)"
         )
-    return layers[name].num_embeddings if name else min(sizes, default=0)
+    return min((layers[name].num_embeddings for name in names or layers), default=0)
 
 
 def as_inputs(x: Tensor, model: nn.Module) -> Tensor:

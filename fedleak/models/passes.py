@@ -76,6 +76,9 @@ def _head_pass(model: nn.Module, x: Tensor, chunk: int) -> HeadPass:
     inputs_of_head: list[Tensor] = []
     with watched({"head": head(model).layer}, lambda _, inputs, __: inputs_of_head.append(inputs)):
         logits = [forward(model, piece) for piece in ([x] if batch_dependent(model) else x.split(chunk))]
+    if not isinstance(logits[0], Tensor):
+        kind = type(logits[0]).__name__
+        raise ValueError(f"the model returns a {kind}, not a tensor of logits: wrap it in a module that returns them")
     return HeadPass(torch.cat(inputs_of_head), torch.cat(logits).softmax(dim=1))
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from fedleak import Update
 from fedleak.attacks.registry import WHITE_BOX, get
-from fedleak.attacks.words import word_embedding
+from fedleak.attacks.words import word_embeddings
 from fedleak.audit import Setup, audit, audit_run, guard
 from fedleak.audit.beyond_labels import count_words
 from fedleak.audit.case import prepare
@@ -26,7 +26,7 @@ NOISE_SEED = 987654321
 def test_the_embeddings_rows_are_the_words_of_the_texts():
     case = prepare(Setup(model=Text(), shape=(8,), batch_size=4))
     done = case.trial(0)
-    assert word_embedding(case.model) == "words.weight"
+    assert word_embeddings(case.model, done.updates[0]) == {"words": "words.weight"}
     words = get("embedding rows")(done.updates[0], case.model, adversary=WHITE_BOX)
     assert words.tolist() == sorted(set(done.x.flatten().tolist()))
     with pytest.raises(ValueError, match="no embedding that takes its inputs"):
