@@ -1,5 +1,6 @@
 """The audited setting: `Setup`, described by the user and checked before anything runs."""
 
+import numbers
 import runpy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -112,10 +113,15 @@ class Setup:
     def __post_init__(self) -> None:
         if not callable(self.model):
             raise ValueError(f"model is an nn.Module or a function that makes one, not {self.model!r}")
-        for what in ("batch_size", "epochs", "clients", "auxiliary", "trials", "remedy_trials", "images"):
+        for what in ("batch_size", "steps", "epochs", "clients", "auxiliary", "trials", "remedy_trials", "images"):
             value, least = getattr(self, what), 0 if what in ("remedy_trials", "images") else 1
             if not isinstance(value, int) or value < least:
                 raise ValueError(f"{what} is a whole number, at least {least}; got {value!r}")
+        for what in ("lr", "momentum", "regularisation"):
+            if not isinstance(getattr(self, what), numbers.Real):
+                raise ValueError(f"{what} is a number, got {getattr(self, what)!r}")
+        if not isinstance(self.seed, numbers.Integral):
+            raise ValueError(f"seed is a whole number, got {self.seed!r}")
         if self.algorithm == FEDSGD and (self.steps, self.epochs) != (1, 1):
             given = f"steps={self.steps}, epochs={self.epochs}"
             raise ValueError(f"FedSGD has one local step, got {given}: choose algorithm='fedavg'")
@@ -123,7 +129,8 @@ class Setup:
             raise ValueError(f"loss is a function or a module, say nn.CrossEntropyLoss(), not {self.loss!r}")
         if self.dp_sgd is not None and (self.algorithm != FEDSGD or self.loss is not None):
             raise ValueError("dp_sgd is one step's gradient of the mean cross-entropy: algorithm='fedsgd', and no loss")
-        if self.claimed is not None and not (self.claimed[0] >= 0 and 0 <= self.claimed[1] < 1):
+        is_pair = isinstance(self.claimed, Sequence) and len(self.claimed) == 2
+        if self.claimed is not None and not (is_pair and self.claimed[0] >= 0 and 0 <= self.claimed[1] < 1):
             raise ValueError(f"claimed is a pair (ε, δ), at least 0 and in [0, 1); got {self.claimed}")
         for what, value, names in (
             ("algorithm", self.algorithm, (FEDSGD, *SCHEMES)),

@@ -1,5 +1,6 @@
 """Record any training loop in PyTorch or Opacus; see `fedleak.federated.recording` for the folder."""
 
+import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -93,6 +94,9 @@ def record(
     >>> one.steps, engine.accountant.history[0][2], one.privacy.history
     (2, 2, ((1.0, 0.5, 2),))
     """
+    Contribution(round=round, node=node, samples=1, steps=1, lr=1.0)  # raises before the training, not after it
+    if unknown := facts.keys() - {known.name for known in dataclasses.fields(Contribution)}:
+        raise ValueError(f"{min(unknown)!r} is no fact of a contribution")
     inner = getattr(model, "_module", model)  # Opacus' GradSampleModule
     before = {name: tensor.detach().clone() for name, tensor in inner.state_dict().items()}
     recorder = _TrainingHooks(inner, optimiser)

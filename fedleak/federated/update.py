@@ -85,13 +85,16 @@ class Update:
         for name, state in (("before", before), ("after", after)):
             if not isinstance(state, Mapping) or not all(isinstance(t, Tensor) for t in state.values()):
                 raise ValueError(f"{name} is a state dict, names to tensors: pass model.state_dict()")
+        before, after = (
+            {n: t for n, t in s.items() if n.rpartition(".")[2] not in STATISTICS} for s in (before, after)
+        )
         if before.keys() != after.keys():
             unmatched = ", ".join(map(repr, sorted(map(str, before.keys() ^ after.keys()))))
             raise ValueError(f"only one of the two states has {unmatched}: pass both complete states of the same model")
         changes = {}
         for name, old in before.items():
             new = after[name].detach().to(old.device)
-            if not (old.is_floating_point() or old.is_complex()) or name.rpartition(".")[2] in STATISTICS:
+            if not (old.is_floating_point() or old.is_complex()):
                 continue
             if old.shape != new.shape:
                 raise ValueError(

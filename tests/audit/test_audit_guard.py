@@ -1,6 +1,7 @@
 """The guard fails closed: what its exit codes, limits and files say of what leaks, is kept, or is not measurable."""
 
 import json
+import math
 import os
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -38,6 +39,12 @@ def findings(shares, guess=0.4, fits=True, **more):
     ]
     table = pd.DataFrame(rows).assign(scenario="as it is", round=1, exact=0.0, seconds=0.1, fits=fits)
     return Report({"name": "x"}, table, ("as it is",), (), dict.fromkeys(shares, "shared gradients"), (), {}, **more)
+
+
+@pytest.mark.parametrize("limit", [60, -0.1, math.nan])
+def test_a_limit_is_a_share(limit):
+    with pytest.raises(ValueError, match="a limit is a share of the labels"):
+        Limits(mean=limit)
 
 
 def judge(report, **limits):

@@ -1,6 +1,7 @@
 """What a set-up refuses, and in which words."""
 
 import dataclasses
+import warnings
 
 import pytest
 import torch
@@ -37,6 +38,11 @@ from fedleak.federated.restricted import Withhold
         ({"adversary": MALICIOUS_AGGREGATOR}, "say of how many clients"),
         ({"claimed": (-1.0, 1e-5)}, "claimed is a pair"),
         ({"claimed": (1.0, 1.0)}, "claimed is a pair"),
+        ({"claimed": 3.0}, "claimed is a pair"),
+        ({"claimed": (3.0,)}, "claimed is a pair"),
+        ({"algorithm": "fedavg", "steps": 2.0}, "steps is a whole number"),
+        ({"algorithm": "fedavg", "lr": "0.1"}, "lr is a number, got '0.1'"),
+        ({"seed": 1.5}, "seed is a whole number"),
         ({"algorithm": "fedavg", "dp_sgd": DPSGD(noise_multiplier=1.0, max_grad_norm=1.0)}, "algorithm='fedsgd'"),
     ],
 )
@@ -80,6 +86,11 @@ def named(model, head_name):
     return model
 
 
+def old_weight_norm():
+    with warnings.catch_warnings(action="ignore"):
+        return nn.Sequential(nn.utils.weight_norm(nn.Linear(20, 32)), nn.ReLU(), nn.Linear(32, 6))
+
+
 @pytest.mark.parametrize(
     ("make", "shape", "message"),
     [
@@ -97,6 +108,7 @@ def named(model, head_name):
         (mlp, (3, 9, 9), r"does not take 2 inputs of torch.float32 \(3, 9, 9\) in training mode"),
         (frozen, (3, 8, 8), "no parameter that is trained"),
         (lambda: 3, (3, 8, 8), "gives a int, not an nn.Module"),
+        (old_weight_norm, (20,), r"cannot be copied .* use torch\.nn\.utils\.parametrizations\.weight_norm"),
         (
             lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)),
             None,

@@ -70,6 +70,40 @@ def test_words_of_a_network_with_convolutions_in_two_dimensions():
     assert words.right / words.of > 0.9
 
 
+class Tables(nn.Module):
+    """Categories of four columns, looked up in several ways."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.columns = nn.ModuleList(nn.Embedding(50, 8) for _ in range(4)) if kind == "columns" else None
+        self.embedding = nn.Embedding(200, 8) if kind in ("offsets", "turned", "a token in front") else None
+        self.rows = nn.Parameter(torch.randn(50, 8)) if kind == "a parameter" else None
+        self.head = nn.Linear(40 if kind == "a token in front" else 32, 4)
+
+    def forward(self, x):
+        if self.columns is not None:
+            rows = torch.stack([column(x[:, k]) for k, column in enumerate(self.columns)], 1)
+        elif self.rows is not None:
+            rows = nn.functional.embedding(x, self.rows)
+        elif self.kind == "offsets":
+            rows = self.embedding(x + 50 * torch.arange(4))
+        else:
+            front = self.kind == "a token in front"
+            rows = self.embedding(nn.functional.pad(x, (1, 0), value=199) if front else x.t()).transpose(0, 1 - front)
+        return self.head(rows.flatten(1))
+
+
+@pytest.mark.parametrize("kind", ["columns", "offsets", "turned", "a token in front", "a parameter"])
+def test_rows_that_are_looked_up_otherwise_than_by_the_inputs(kind):
+    data = torch.randint(50, (400, 4)), torch.arange(400) % 4
+    setup = Setup(model=Tables(kind), data=data, batch_size=4, trials=2, remedy_trials=0, adversary="white-box model")
+    report = audit(setup)
+    (words,) = [v for v in guard.verdicts(report, Limits(mean=0.99)) if v.case == "words"]
+    assert words.status == ("not measurable" if kind == "a parameter" else "leak")
+    assert kind == "a parameter" or report.words.right == report.words.of == report.words.named > 0
+
+
 def test_a_client_with_all_words_does_not_hide_those_of_others():
     model = Text()
     update = prepare(Setup(model=model, shape=(8,), batch_size=4)).trial(0).updates[0]

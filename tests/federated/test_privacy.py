@@ -57,6 +57,22 @@ def test_what_does_not_follow_is_named(privacy, reason):
     assert [reason in problem for problem in privacy.wrong()] == [True] * (reason is not None)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"stated": -1.0},
+        {"stated": math.nan},
+        {"stated": 1.0, "delta": 2.0},
+        {"history": ((1.0, 32.0, 10),)},
+        {"history": ((-1.0, 1.0, 10),)},
+        {"history": ((1.0, 1.0, 0),)},
+    ],
+)
+def test_a_claim_of_impossible_numbers_is_refused(given):
+    with pytest.raises(ValueError, match=r"ε is at least 0|a mechanism has"):
+        Privacy(neighbours="sample", **given)
+
+
 def test_shuffled_batches_are_accounted_once_an_epoch():
     shuffled = Privacy(neighbours="sample", history=((1.0, 0.1, 20),), poisson=False)
     assert shuffled.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2), 1e-5))

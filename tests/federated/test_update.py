@@ -100,6 +100,8 @@ def test_states_of_a_model_with_batch_norm():
     found = Update.from_states(model.state_dict(), after.state_dict(), 4, 1, 0.1)
     assert set(found.tensors) == {name for name, _ in model.named_parameters()}
     assert not any(t.any() for t in found.tensors.values())
+    sent = {name: t for name, t in after.state_dict().items() if "running" not in name and "num_batches" not in name}
+    assert Update.from_states(model.state_dict(), sent, 4, 1, 0.1).tensors.keys() == found.tensors.keys(), "FedBN"
 
 
 @pytest.mark.parametrize(

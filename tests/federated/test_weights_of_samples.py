@@ -11,6 +11,14 @@ from fedleak.federated.recording import read
 from fedleak.models import head
 
 
+def plain_step(model, optimiser, x, y, saw):
+    """Make one step of the usual loop."""
+    saw(y)
+    optimiser.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    optimiser.step()
+
+
 def unequal_parts(model, optimiser, x, y, saw):
     """Accumulate parts of 20 and 4 samples, each halved."""
     saw(y)
@@ -47,6 +55,56 @@ def test_samples_that_weigh_unequally_or_were_not_shown_are_in_doubt(train, reas
     with record(tmp_path, model, optimiser, round=1) as saw:
         train(model, optimiser, x, y, saw)
     assert reason in " ".join(read(tmp_path)[0].doubts)
+
+
+@pytest.mark.parametrize(
+    ("rates", "momentum", "is_doubted"),
+    [
+        ((0.3, 0.09, 0.03), 0.0, True),  # of the biases alone
+        ((0.03, 0.03, 0.03), 0.9, True),
+        ((0.06, 0.06, 0.06), 0.0, False),
+    ],
+)
+def test_steps_that_weigh_otherwise_in_the_biases_are_in_doubt(rates, momentum, is_doubted, tmp_path):
+    model, (x, y) = mlp(), samples()
+    weights, biases = ([p for n, p in model.named_parameters() if n.endswith(end)] for end in ("weight", "bias"))
+    optimiser = torch.optim.SGD([{"params": weights}, {"params": biases, "momentum": momentum}], lr=0.03)
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        for rate in rates:
+            optimiser.param_groups[1]["lr"] = rate
+            plain_step(model, optimiser, x, y, saw)
+    (contribution,) = read(tmp_path)
+    assert any("do not weigh alike" in doubt for doubt in contribution.doubts) == is_doubted
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+def test_a_schedule_that_ends_at_zero_does_not_stop_a_run(kind, tmp_path):
+    model, (x, y) = mlp().bfloat16(), samples()
+    optimiser = kind(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1 - step / 2)
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        for _ in range(2):
+            plain_step(model, optimiser, x.bfloat16(), y, saw)
+            schedule.step()
+    assert read(tmp_path)[0].lr == pytest.approx(0.005)
+
+
+def test_a_round_at_rate_zero_is_a_gap(tmp_path):
+    model, (x, y) = mlp(), samples()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.0)
+    with pytest.warns(UserWarning, match="the learning rate was 0"), record(tmp_path, model, optimiser, round=1) as saw:
+        plain_step(model, optimiser, x, y, saw)
+
+
+@pytest.mark.parametrize("given", [{"node": "hospital A"}, {"round": -1}, {"learning_rate": 0.1}])
+def test_a_wrong_name_is_an_error_before_the_training(given, tmp_path):
+    model = mlp()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    with (
+        pytest.raises(ValueError, match=r"node|round|learning_rate"),
+        record(tmp_path, model, optimiser, **{"round": 1, **given}),
+    ):
+        pytest.fail("the training began")
 
 
 def test_a_step_by_a_closure_is_verified(tmp_path):

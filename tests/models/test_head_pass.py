@@ -81,6 +81,19 @@ def test_head_pass_refuses_no_images_and_cleans_up_after_a_failure():
     assert not head(model).layer._forward_pre_hooks
 
 
+def test_a_model_that_returns_no_tensor_is_refused():
+    class Outputs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.head_name = nn.Linear(4, 3), "fc"
+
+        def forward(self, x):
+            return {"logits": self.fc(x)}
+
+    with pytest.raises(ValueError, match="returns a dict, not a tensor of logits: wrap it"):
+        head_pass(Outputs(), torch.rand(2, 4))
+
+
 def test_batch_dependence():
     model = build("resnet20", (1, 8, 8), 4, seed=0)
     assert batch_dependent(model)
