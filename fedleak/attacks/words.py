@@ -53,7 +53,11 @@ def recover(update: Update, model: nn.Module) -> Tensor:
     weights = word_embeddings(model, update)
     if not weights:
         raise ValueError("the model has no embedding that takes its inputs and is trained")
-    return torch.cat([_moved(update, model, weight) for weight in weights.values()]).nonzero().flatten()
+    moved = torch.cat([_moved(update, model, weight) for weight in weights.values()])
+    if moved.all():
+        of = ", ".join(map(repr, weights.values()))
+        raise ValueError(f"all {len(moved)} rows of {of} move: noise, or a weight that another layer shares")
+    return moved.nonzero().flatten()
 
 
 def _moved(update: Update, model: nn.Module, name: str) -> Tensor:
@@ -64,8 +68,6 @@ def _moved(update: Update, model: nn.Module, name: str) -> Tensor:
         # a difference of two states is rounded as the weights are, a gradient as its own entries
         change = update.delta(name) if update.kind == "delta" else gradient
         moved = _moved_besides_decay(change, model.get_parameter(name).detach().to(change), update.kind == "delta")
-    if moved.all():
-        raise ValueError(f"all {len(moved)} rows of {name!r} move: noise, or a weight that another layer shares")
     return moved
 
 

@@ -76,14 +76,14 @@ class Tables(nn.Module):
     def __init__(self, kind):
         super().__init__()
         self.kind = kind
-        self.columns = nn.ModuleList(nn.Embedding(50, 8) for _ in range(4)) if kind == "columns" else None
+        self.columns = nn.ModuleList(nn.Embedding(n, 8) for n in (50, 50, 50, 3)) if kind == "columns" else None
         self.embedding = nn.Embedding(200, 8) if kind in ("offsets", "turned", "a token in front") else None
         self.rows = nn.Parameter(torch.randn(50, 8)) if kind == "a parameter" else None
         self.head = nn.Linear(40 if kind == "a token in front" else 32, 4)
 
     def forward(self, x):
         if self.columns is not None:
-            rows = torch.stack([column(x[:, k]) for k, column in enumerate(self.columns)], 1)
+            rows = torch.stack([column(x[:, k] % len(column.weight)) for k, column in enumerate(self.columns)], 1)
         elif self.rows is not None:
             rows = nn.functional.embedding(x, self.rows)
         elif self.kind == "offsets":
