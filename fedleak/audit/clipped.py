@@ -7,6 +7,7 @@ shares' sum is 1. Where tensors are clipped one by one, the bias has a factor of
 DP-SGD clips each sample's gradient at a bound that is public. Auxiliary samples are clipped in the same way.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -22,7 +23,7 @@ from fedleak.attacks.registry import Attack, Need
 from fedleak.attacks.result import Prepared
 from fedleak.audit.informed import reading
 from fedleak.data import Images
-from fedleak.errors import WithheldParameter
+from fedleak.errors import WithheldParameter, extra
 from fedleak.federated import Scheme, Update
 from fedleak.models import HeadPass, as_inputs, head, head_pass
 
@@ -84,13 +85,21 @@ def clipped_samples_attack(model: nn.Module, aux: Images, bound: float) -> list[
     return [Attack(CLIPPED_SAMPLES, "labels", NEEDS, summary, prepare, prepares=True)]
 
 
+@extra("book")
 def sample_norms(model: nn.Module, aux: Images) -> Tensor:
-    """Return the norm of each sample's gradient over all trained parameters, ``[N]``."""
-    trained, norms = [p for p in model.parameters() if p.requires_grad], []
-    for x, y in zip(aux.x.split(1), aux.y.split(1), strict=True):
-        loss = nn.functional.cross_entropy(model(as_inputs(x, model)), y)
-        norms.append(torch.stack([g.norm() for g in torch.autograd.grad(loss, trained)]).norm())
-    return torch.stack(norms)
+    """Return the norm of each sample's gradient over all trained parameters, ``[N]``, by Opacus as in DP-SGD."""
+    from opacus import GradSampleModule
+
+    module = GradSampleModule(copy.deepcopy(model).train(), loss_reduction="sum")
+    for part in module.modules():  # Opacus reads layers in training mode alone; dropout stays as it is in the model
+        part.training = any(True for _ in part.parameters(recurse=False))
+    trained, norms = [p for p in module.parameters() if p.requires_grad], []
+    chunk = max(1, MAX_GRADIENT_ENTRIES // sum(p.numel() for p in trained))
+    for x, y in zip(aux.x.split(chunk), aux.y.split(chunk), strict=True):
+        nn.functional.cross_entropy(module(as_inputs(x, model)), y, reduction="sum").backward()
+        norms.append(torch.stack([p.grad_sample.flatten(1).norm(dim=1) for p in trained]).norm(dim=0))
+        module.zero_grad(set_to_none=True)
+    return torch.cat(norms)
 
 
 Estimate = Callable[[Update, Scheme | None], tuple[Update, Tensor]]
