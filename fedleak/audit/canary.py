@@ -126,10 +126,10 @@ def canary(case: Case, privacy: Privacy) -> PrivacyResult:
         x, y = done.x[0, 0], done.y[0, 0]
         with torch.no_grad():
             least = forward(case.model, x[:1]).argmin(1)
-        both = [(x, y), (torch.cat([x, x[:1]]), torch.cat([y, least]))]
+        batches = [(x, y), (torch.cat([x, x[:1]]), torch.cat([y, least]))]
 
         def run(world: int, how: DPSGD = setup.dp_sgd, number: int = 0) -> Release:
-            releases = how.releases(case.model, *both[world], seed + 10 * number + world, size=len(x))
+            releases = how.releases(case.model, *batches[world], seed + 10 * number + world, size=len(x))
             return (dict(update.tensors) for update in releases)
 
         quiet = replace(setup.dp_sgd, noise_multiplier=TINY)
@@ -164,5 +164,5 @@ def _shared(defences: Sequence[Defence], update: Mapping[str, Tensor], seed: int
         used = [
             fresh(d, seed + 1000 * number + 10 * k, AT_ONCE) if is_dataclass(d) else d for k, d in enumerate(stateful)
         ]
-        sent = reduce(lambda seen, defence: defence(seen, torch.arange(AT_ONCE)), used, stacked)
+        sent = reduce(lambda tensors, defence: defence(tensors, torch.arange(AT_ONCE)), used, stacked)
         yield from ({name: t[k] for name, t in sent.items()} for k in range(AT_ONCE))

@@ -93,13 +93,15 @@ class PrivacyResult(NamedTuple):
         """Return the result as a sentence."""
         claim, by = self.privacy, f" by {self.privacy.by}" * bool(self.privacy.by)
         claimed = "no finite ε" if math.isinf(claim.claimed) else f"ε = {claim.claimed:.3g} at δ = {claim.delta:g}"
-        said = f"{claimed}{by} for each client and round ({NEIGHBOURS[claim.neighbours]})"
+        claim_text = f"{claimed}{by} for each client and round ({NEIGHBOURS[claim.neighbours]})"
         if self.updates:
-            return f"{said}, of {self.updates} updates; a run has one release of each input, too few for a canary"
+            return f"{claim_text}, of {self.updates} updates; a run has one release of each input, too few for a canary"
         if self.epsilon is None:
-            return said
+            return claim_text
         normal = "" if self.gaussian is None else f", and {self.gaussian:.3g} as the noise is normal"
-        return f"{said}; a canary shows at least {self.epsilon:.3g}{normal} (95 %, {self.n} releases of each input)"
+        return (
+            f"{claim_text}; a canary shows at least {self.epsilon:.3g}{normal} (95 %, {self.n} releases of each input)"
+        )
 
     def wrong(self) -> list[str]:
         """Return the errors of the claim; empty if there are none."""

@@ -269,7 +269,7 @@ class Report:
             "verdicts": [verdict._asdict() for verdict in self.verdicts],
             **{name: json.loads(table.to_json(orient="records")) for name, table in tables.items()},
             "words": self.words and {**self.words._asdict(), "share": self.words.share},
-            "privacy": [{"claim": one.text(), "wrong": one.wrong()} for one in self.privacy],
+            "privacy": [{"claim": result.text(), "wrong": result.wrong()} for result in self.privacy],
             "spent": [{"node": client.node, "rounds": client.rounds, "claim": client.text()} for client in self.spent],
             "versions": self.facts["versions"],
             "seed": self.facts["seed"],

@@ -209,8 +209,8 @@ def audit(setup: Setup, *, progress: bool = False, fast: bool = False) -> Report
     case = prepare(setup)
     run = Run(case, progress, fast)
     run.trials()
-    known = facts(case, run.first_update)
-    report = run.loop.report(known)
+    described = facts(case, run.first_update)
+    report = run.loop.report(described)
     if (claimed := claim(setup, len(run.first_update.tensors))) is not None:
         report.privacy = [canary(case, claimed)]
     if setup.images:
@@ -218,5 +218,5 @@ def audit(setup: Setup, *, progress: bool = False, fast: bool = False) -> Report
             by_name = {attack.name: attack for attack in run.entrants}
             ranking = [by_name[name] for name in report.ranking()]
             report.images = invert_once(case, run.first, run.first_update, ranking)
-    known["took"] = time.perf_counter() - started
+    described["took"] = time.perf_counter() - started
     return report

@@ -100,7 +100,7 @@ _TEMPLATES = Environment(
     undefined=StrictUndefined,
 )
 _TEMPLATES.filters |= {
-    each.__name__: each
-    for each in (percent, two, rate, share, accuracy, plain, cells, times, together, named, counted, sentence)
+    function.__name__: function
+    for function in (percent, two, rate, share, accuracy, plain, cells, times, together, named, counted, sentence)
 }
 REPORT, PAGE = (_TEMPLATES.get_template(name) for name in ("report.md.j2", "page.html.j2"))

@@ -95,7 +95,7 @@ def record(
     (2, 2, ((1.0, 0.5, 2),))
     """
     Contribution(round=round, node=node, samples=1, steps=1, lr=1.0)  # raises before the training, not after it
-    if unknown := facts.keys() - {known.name for known in dataclasses.fields(Contribution)}:
+    if unknown := facts.keys() - {f.name for f in dataclasses.fields(Contribution)}:
         raise ValueError(f"{min(unknown)!r} is no fact of a contribution")
     inner = getattr(model, "_module", model)  # Opacus' GradSampleModule
     before = {name: tensor.detach().clone() for name, tensor in inner.state_dict().items()}

@@ -90,7 +90,7 @@ MUTANTS = [
     ("rlu", "coefficients", "dtype=confidence.dtype) - confidence.T", "dtype=confidence.dtype) * 0 - confidence.T",
      "diagonal"),
     ("rlu", "step_weights", "steps - torch.arange(steps", "steps - 1 - torch.arange(steps", "off by one"),
-    ("rlu", "solve", "samples * found / found.sum()", "found", "make it a constraint"),
+    ("rlu", "solve", "samples * solution / solution.sum()", "solution", "make it a constraint"),
     ("rlu", "solve", "torch.from_numpy(nnls(stacked.numpy(), right.numpy())[0])",
      "torch.linalg.lstsq(stacked, right).solution", "bound"),
     ("rlu", "solve", "torch.from_numpy(nnls(stacked.numpy(), right.numpy())[0])",

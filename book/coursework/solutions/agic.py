@@ -20,13 +20,13 @@ def layer_weights(zero_shares: list[float], beta: float) -> Tensor:
     return torch.cat([line / (1 - torch.tensor(zero_shares, dtype=torch.float64)), line.mean()[None]])
 
 
-def matching_loss(found: list[Tensor], target: list[Tensor], weights: list[float]) -> Tensor:
+def matching_loss(gradients: list[Tensor], target: list[Tensor], weights: list[float]) -> Tensor:
     """Return one minus the cosine of two gradients, with layer weights (Eq. 6); a scalar, differentiable."""
 
     def inner(a: list[Tensor], b: list[Tensor]) -> Tensor:
         return torch.stack([w * (p * q).sum() for w, p, q in zip(weights, a, b, strict=True)]).sum()
 
-    return 1 - inner(found, target) / (inner(found, found) * inner(target, target)).sqrt()
+    return 1 - inner(gradients, target) / (inner(gradients, gradients) * inner(target, target)).sqrt()
 
 
 def total_variation(images: Tensor) -> Tensor:

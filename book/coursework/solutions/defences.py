@@ -28,8 +28,8 @@ def sparsify(gradient: Tensor, memory: Tensor, discard: float) -> tuple[Tensor, 
     `memory` is what it kept in the last round, `discard` the share of the entries that are not sent.
     """
     whole = gradient + memory
-    kept = whole.numel() - round(discard * whole.numel())
-    places = whole.flatten().abs().topk(kept).indices
+    n_kept = whole.numel() - round(discard * whole.numel())
+    places = whole.flatten().abs().topk(n_kept).indices
     sent = torch.zeros_like(whole).flatten().scatter(0, places, whole.flatten()[places]).view_as(whole)
     return sent, whole - sent
 
@@ -58,8 +58,8 @@ def measure(seed: int) -> list[dict]:
             bias.requires_grad_()
             (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(bias.expand(batch, 10), labels), [bias])
             noisy = gradient + sigma * noise
-            found = (batch * (bias.softmax(0) - noisy)).round()
-            right.append((found == torch.bincount(labels, minlength=10)).double().mean())
+            recovered = (batch * (bias.softmax(0) - noisy)).round()
+            right.append((recovered == torch.bincount(labels, minlength=10)).double().mean())
         rows.append(
             {
                 "sigma": sigma,

@@ -42,18 +42,18 @@ def measure(seed: int) -> list[dict]:
         for clients in (2, 5, 20):
             embeddings, last, labels = manipulated_clients(seed, recipe, clients)
             weight_sum, bias_sum = torch.zeros(10, 64).double(), torch.zeros(10).double()
-            for embedding, own in zip(embeddings, labels, strict=True):  # the clients' gradients, by autograd
-                loss = nn.functional.cross_entropy(last(embedding.expand(batch, -1)), own)
+            for embedding, y in zip(embeddings, labels, strict=True):  # the clients' gradients, by autograd
+                loss = nn.functional.cross_entropy(last(embedding.expand(batch, -1)), y)
                 weight, bias = torch.autograd.grad(loss, (last.weight, last.bias))
                 weight_sum, bias_sum = weight_sum + weight, bias_sum + bias
-            found = counts(disaggregate(embeddings, weight_sum, bias_sum), last(embeddings).detach(), batch)
+            recovered = counts(disaggregate(embeddings, weight_sum, bias_sum), last(embeddings).detach(), batch)
             truth = nn.functional.one_hot(labels, 10).sum(1)
             rows.append(
                 {
                     "recipe": recipe,
                     "clients": clients,
                     "condition": float(torch.linalg.cond(system(embeddings))),
-                    "exact": float((found == truth).double().mean()),
+                    "exact": float((recovered == truth).double().mean()),
                 }
             )
     return rows

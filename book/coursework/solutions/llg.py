@@ -52,10 +52,10 @@ def measure(seed: int) -> list[dict]:
         rates = []
         for model, x, labels, guess in llg_trials(seed, size):
             g = fedsgd(model, x, labels).gradient(head(model).weight).sum(1)
-            found = extract(g, impact(g, size), torch.zeros_like(g), size)
+            recovered = extract(g, impact(g, size), torch.zeros_like(g), size)
             truth = metrics.counts(labels, 10)
-            both = torch.stack([found, metrics.counts(guess, 10)])
-            rates.append(metrics.attack_success_rate(both, truth.expand(2, 10)))
+            answers = torch.stack([recovered, metrics.counts(guess, 10)])
+            rates.append(metrics.attack_success_rate(answers, truth.expand(2, 10)))
         llg, random = torch.stack(rates).mean(0).tolist()
         rows.append({"batch_size": size, "LLG": llg, "guess": random})
     return rows

@@ -36,8 +36,8 @@ def solve(system: Tensor, target: Tensor, samples: int) -> Tensor:
     shifted = system - target[:, None] / samples
     stacked = torch.cat([shifted, torch.ones_like(shifted[:1])])
     right = torch.cat([torch.zeros_like(target), torch.ones_like(target[:1])])
-    found = torch.from_numpy(nnls(stacked.numpy(), right.numpy())[0])
-    return samples * found / found.sum()
+    solution = torch.from_numpy(nnls(stacked.numpy(), right.numpy())[0])
+    return samples * solution / solution.sum()
 
 
 def whole(values: Tensor, samples: int) -> Tensor:
@@ -71,9 +71,9 @@ def measure(seed: int) -> list[dict]:
     rows = []
     for name, weights in (("momentum", step_weights(momentum, steps)), ("ones", torch.ones(steps))):
         rates, errors = [], []
-        for update, own in zip(updates, labels, strict=True):
+        for update, y in zip(updates, labels, strict=True):
             target = update.tensors[head(model).bias].double() * batch / lr
-            estimate, truth = solve(weights.mean() * system, target, steps * batch), metrics.counts(own.flatten(), 10)
+            estimate, truth = solve(weights.mean() * system, target, steps * batch), metrics.counts(y.flatten(), 10)
             errors.append((estimate - truth).square().mean().sqrt())
             rates.append(metrics.instance_accuracy(whole(estimate, steps * batch), truth))
         rate, error = (float(torch.stack(values).mean()) for values in (rates, errors))

@@ -18,7 +18,7 @@ def layer_weights(zero_shares: list[float], beta: float) -> Tensor:
     raise NotImplementedError
 
 
-def matching_loss(found: list[Tensor], target: list[Tensor], weights: list[float]) -> Tensor:
+def matching_loss(gradients: list[Tensor], target: list[Tensor], weights: list[float]) -> Tensor:
     """Return one minus the cosine of two gradients, with layer weights (Eq. 6); a scalar, differentiable."""
     raise NotImplementedError
 

@@ -94,8 +94,8 @@ def _runs_backward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, 
     runs = len(weight)
     if _uses_product(x, geometry):
         return _product_backward(grad, x, weight, geometry, of_weight)
-    each = zip(grad.chunk(runs), x.chunk(runs), weight, strict=True)
-    parts = [_backward(g, p, w, geometry, of_weight) for g, p, w in each]
+    pieces = zip(grad.chunk(runs), x.chunk(runs), weight, strict=True)
+    parts = [_backward(g, p, w, geometry, of_weight) for g, p, w in pieces]
     if of_weight:
         return torch.stack(parts) if runs > 1 else parts[0][None]
     return torch.cat(parts) if runs > 1 else parts[0]

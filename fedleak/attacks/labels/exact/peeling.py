@@ -123,10 +123,12 @@ class Peeled:
         labels, missed = off.argmin(1), torch.full_like(off[:, 0], torch.inf)
         fitting = ((off <= self.tolerance).sum(1) == 1).nonzero()[:, 0]  # test 1: exactly one label fits
         outside = self.compute_misses(Traced(*(part[fitting] for part in traced)))
-        own = outside.gather(1, labels[fitting, None])
+        misses = outside.gather(1, labels[fitting, None])
         others = outside.scatter(1, labels[fitting, None], torch.inf).amin(1)
-        passes = (own[:, 0] <= self.tolerance) & (others > MIN_MISS_OF_OTHER_LABELS * self.tolerance)  # tests 2 and 3
-        missed[fitting[passes]] = own[passes, 0]
+        passes = (misses[:, 0] <= self.tolerance) & (
+            others > MIN_MISS_OF_OTHER_LABELS * self.tolerance
+        )  # tests 2 and 3
+        missed[fitting[passes]] = misses[passes, 0]
         return labels, missed
 
     def subtract(self, x: Tensor, labels: Tensor) -> None:
