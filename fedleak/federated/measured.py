@@ -158,11 +158,13 @@ def collect_facts(
         weights = [c * f for c, f in zip(track.coefficients.steps, step_factors, strict=True)]
         if min(weights) > 0:
             facts |= _fit_scheme(tracks, track, weights, step_factors)
-            weights_of = facts.pop("weights_of")
         else:
             doubts.append("a step climbs the cross-entropy, or changes nothing")
-        rho = facts.pop("rho", ())
-        kinds = {tuple(weights), *(tuple(weights_of[n]) for n in shared_tracks if n in weights_of)} if rho else []
+        rho, weights_of = facts.pop("rho", ()), facts.pop("weights_of", {})
+        # Attacks combine the head's weight and bias; the layers below are read by themselves.
+        layer = next(n for n, item in tracks.items() if item is track).rpartition(".")[0]
+        of_head = [weights_of[n] for n in shared_tracks if n in weights_of and n.rpartition(".")[0] == layer]
+        kinds = [weights, *of_head] if rho else []
         shares = [[_misread_share(factors, w, rho, by_size) for w in kinds] for by_size in (True, False)]
         if any(
             max(of, default=0.0) > most for of, most in zip(shares, (MAX_MISREAD, MAX_MISREAD_BY_SIZE), strict=True)
