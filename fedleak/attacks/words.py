@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
+from fedleak.federated.update import fitting, unwrapped
 from fedleak.models.inputs import as_inputs, embeddings, input_embeddings, look_ups
 
 ROUNDING = 16
@@ -16,20 +17,26 @@ CANDIDATES = 101
 
 
 def word_embeddings(model: nn.Module, update: Update) -> dict[str, str]:
-    """Return the embeddings of the model's inputs with the parameter of each, of those that the update has."""
-    layers, names = embeddings(model), input_embeddings(model) or ()
+    """Return the embeddings of the model's inputs with the parameter of each, of those that the update has.
+
+    Of embeddings that look up the same rows it is the first.
+    """
+    layers, shared = embeddings(model), unwrapped(update.tensors, model)
     by_weight = {id(p): name for name, p in model.named_parameters()}
-    shared = {name: by_weight.get(id(layers[name].weight), "") for name in names}
-    return {name: weight for name, weight in shared.items() if weight in update.tensors}
+    weights: dict[str, str] = {}
+    for group in input_embeddings(model) or ():
+        of_group = {name: by_weight.get(id(layers[name].weight), "") for name in group}
+        weights |= dict([item for item in of_group.items() if item[1] in shared][:1])
+    return weights
 
 
 def used_rows(model: nn.Module, names: Collection[str], x: Tensor) -> set[int]:
-    """Return the rows of these embeddings, numbered through, that inputs ``[N, L]`` look up; no padding is one."""
+    """Return the rows of these embeddings, numbered through, that inputs ``[N, ...]`` look up; no padding is one."""
     layers, rows, offset = embeddings(model), set[int](), 0
-    (inputs,) = look_ups(model, {name: layers[name] for name in names}, as_inputs(x, model)) or [{}]
+    calls = look_ups(model, names, as_inputs(x, model)) or {}
     for name in names:
-        used = set(inputs[name].flatten().tolist()) - {getattr(layers[name], "padding_idx", None)}
-        rows |= {offset + row for row in used}
+        used = {row for inputs in calls.get(name, ()) for row in inputs.flatten().tolist()}
+        rows |= {offset + row for row in used - {getattr(layers[name], "padding_idx", None)}}
         offset += layers[name].num_embeddings
     return rows
 
@@ -53,33 +60,42 @@ def recover(update: Update, model: nn.Module) -> Tensor:
     weights = word_embeddings(model, update)
     if not weights:
         raise ValueError("the model has no embedding that takes its inputs and is trained")
-    moved = torch.cat([_moved(update, model, weight) for weight in weights.values()])
-    if moved.all():
+    update = update.replace(unwrapped(update.tensors, model))
+    tables = [_moved(update, model.get_parameter(weight).detach(), weight) for weight in weights.values()]
+    if all(moved.all() for moved, _ in tables):
         of = ", ".join(map(repr, weights.values()))
-        raise ValueError(f"all {len(moved)} rows of {of} move: noise, or a weight that another layer shares")
-    return moved.nonzero().flatten()
+        raise ValueError(f"all rows of {of} move: noise, or a weight that another layer shares")
+    has_decay = not any(is_exact for _, is_exact in tables)
+    # with weight decay a table that moves as a whole may not have been looked up
+    moved = [rows & ~(has_decay and rows.all()) for rows, _ in tables]
+    return torch.cat(moved).nonzero().flatten()
 
 
-def _moved(update: Update, model: nn.Module, name: str) -> Tensor:
-    """Return which rows ``[words]`` of a parameter move."""
-    gradient = update.gradient(name)
+def _moved(update: Update, weight: Tensor, name: str) -> tuple[Tensor, bool]:
+    """Return which rows ``[words]`` of a parameter move, and whether others do not move at all."""
+    gradient = fitting(update.gradient(name), name, weight)
     moved = gradient.ne(0).any(1)
-    if moved.all():
-        # a difference of two states is rounded as the weights are, a gradient as its own entries
-        change = update.delta(name) if update.kind == "delta" else gradient
-        moved = _moved_besides_decay(change, model.get_parameter(name).detach().to(change), update.kind == "delta")
-    return moved
+    # Weight decay moves all rows but those of zeros, such as padding's.
+    if is_exact := bool((~moved & weight.to(moved.device).ne(0).any(1)).any()):
+        return moved, is_exact
+    # a difference of two states is rounded as the weights are, in each step; a gradient as its own entries
+    change, rounded = (update.delta(name), update.steps) if update.kind == "delta" else (gradient, 0)
+    return _moved_besides_decay(change, weight.to(change), rounded), is_exact
 
 
-def _moved_besides_decay(change: Tensor, weight: Tensor, rounded_as_weights: bool) -> Tensor:
-    """Return which rows ``[words]`` change by anything but the multiple of their weights that most rows change by."""
-    precision = ROUNDING * torch.finfo(change.dtype).eps
+def _moved_besides_decay(change: Tensor, weight: Tensor, rounded: int) -> Tensor:
+    """Return which rows ``[words]`` change by anything but the multiple of their weights that most rows change by.
+
+    `rounded` says how often the weights' rounding is part of the change.
+    """
+    precision = torch.finfo(change.dtype).eps * (rounded + ROUNDING)
     along, squares = (change.double() * weight).sum(1), (weight.double() ** 2).sum(1).clamp(min=1e-300)
     ratios = (along / squares).quantile(torch.linspace(0, 1, CANDIDATES, dtype=torch.float64, device=change.device))
 
     def is_moved(ratio: Tensor) -> Tensor:
-        tolerance = precision * weight.abs() * (1 if rounded_as_weights else ratio.abs())
+        tolerance = precision * weight.abs() * (1 if rounded else ratio.abs())
         return ((change - ratio.to(change) * weight).abs() > tolerance).any(1)
 
     fewest = min((is_moved(ratio) for ratio in ratios.unique()), key=lambda moved: int(moved.sum()))
-    return fewest if (~fewest).sum() > 1 and weight.shape[1] > 1 else torch.ones_like(fewest)
+    unmoved = ~fewest & weight.ne(0).any(1)
+    return fewest if unmoved.sum() > 1 and weight.shape[1] > 1 else change.ne(0).any(1)

@@ -12,7 +12,7 @@ from fedleak.audit.case import Case, Trial, image_attack
 from fedleak.audit.findings import ImageResult, WordsResult
 from fedleak.federated import Update
 from fedleak.metrics import paired, psnr
-from fedleak.models import known_tokens
+from fedleak.models.inputs import input_embeddings
 
 
 def invert_once(case: Case, done: Trial, update: Update, ranking: Iterable[Attack]) -> ImageResult:
@@ -48,14 +48,15 @@ def count_words(
 ) -> WordsResult | None:
     """Count the words that one more update names, and where there are texts, those of them; None without tokens."""
     has_tokens = texts is not None and not texts.is_floating_point()
-    if not known_tokens(model):
-        why = "the tokens go to no nn.Embedding"
-        return WordsResult(why, unread=so_far.unread + 1 if so_far else 1) if has_tokens else so_far
+    if not (has_tokens or input_embeddings(model)):
+        return so_far
     so_far, names = so_far or WordsResult(), word_embeddings(model, update)
-    if not names:
-        return so_far._replace(why="no embedding that takes the inputs is trained and shared")
     try:
+        if not names:
+            raise ValueError("no nn.Embedding that takes the inputs is trained and shared")
         words = set(get("embedding rows")(update, model, adversary=WHITE_BOX).tolist())
+        if not words:
+            raise ValueError("no row of the embedding moves: it is frozen")
     except EXPECTED_FAILURES as error:
         return so_far._replace(why=str(error), unread=so_far.unread + 1)
     so_far = so_far._replace(named=so_far.named + len(words), updates=so_far.updates + 1)

@@ -179,6 +179,9 @@ def prepare(setup: Setup) -> Case:
     """Make a set-up ready; a `ValueError` says why model, shape and data do not fit each other."""
     model = copy_model(setup)
     refuse_other_outputs(model, setup)
+    if setup.data is not None:
+        x = setup.data.x if isinstance(setup.data, Images) else setup.data[0]
+        model.example_inputs = x[torch.linspace(0, len(x) - 1, 8).long()]
     if setup.shape or setup.data is None:
         shape = tuple(setup.shape or models.input_shape(model))
     else:

@@ -62,7 +62,7 @@ class WordsResult(NamedTuple):
     @property
     def share(self) -> float:
         """Words that are both recovered and present, as a share of those that are either."""
-        return 1.0 if self.right is None else self.right / max(self.named + self.of - self.right, 1)
+        return float(self.named > 0) if self.right is None else self.right / max(self.named + self.of - self.right, 1)
 
     def text(self) -> str:
         """Return the result as a sentence."""

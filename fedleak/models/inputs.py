@@ -1,8 +1,9 @@
 """Make up inputs for a model, determine their shape, and run the model without changing it."""
 
-from collections.abc import Callable, Iterator, Mapping
+import copy
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,53 +17,83 @@ REFUSALS = (RuntimeError, ValueError, IndexError, TypeError, AssertionError)
 """Exceptions of a model that rejects an input."""
 
 
-@remembered
+LookUps = dict[str, list[Tensor]]
+"""The inputs of each embedding in each of its calls, by name."""
+
+
+class TwoLookUps(NamedTuple):
+    """What a model looks up for two batches of inputs."""
+
+    x: Tensor
+    """The inputs of the first."""
+    first: LookUps
+    second: LookUps
+
+
 def embeddings(model: nn.Module) -> dict[str, nn.Embedding | nn.EmbeddingBag]:
-    """Return the embeddings by name; none for a model with convolutions over pixels, which accepts no text."""
-    modules = dict(model.named_modules())
-    layers = {name: m for name, m in modules.items() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
-    has_images = layers and any(isinstance(m, nn.Conv2d) for m in modules.values())
-    return {} if has_images and not look_ups(model, layers, *_made_up_texts(model)) else layers
+    """Return the embeddings by name."""
+    kinds = nn.Embedding | nn.EmbeddingBag
+    return {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
 
 
-def _made_up_texts(model: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return two batches of texts of two tokens in an unusual order, which share no token at any place."""
-    length = (getattr(model, "input_shape", None) or (_TEXT_LENGTH,))[0]
-    position = torch.arange(2 * length).view(2, length)
-    tokens = as_inputs((position + position // 2 + position // 5) % 2, model)
-    return tokens, 1 - tokens
-
-
-def look_ups(model: nn.Module, layers: Mapping[str, nn.Module], *texts: Tensor) -> list[dict[str, Tensor]]:
-    """Return for each batch of texts the inputs of each embedding, by name; empty if the model accepts none."""
-    rows_by_text: list[dict[str, Tensor]] = []
-    for x in texts:
-        rows: dict[str, Tensor] = {}
-        with watched(layers, lambda name, inputs, _, rows=rows: rows.update({name: inputs})):  # type: ignore[misc]
-            if run(model, x) is not None:
-                rows_by_text.append(rows)
-    return rows_by_text
+def look_ups(model: nn.Module, names: Collection[str], x: Tensor) -> LookUps | None:
+    """Return what a model looks up in these embeddings for its inputs; None if it rejects them."""
+    layers, calls = embeddings(model), {name: list[Tensor]() for name in names}
+    with watched({name: layers[name] for name in names}, lambda name, rows, _: calls[name].append(rows)):
+        return None if run(model, x) is None else calls
 
 
 @remembered
-def input_embeddings(model: nn.Module) -> tuple[str, ...] | None:
-    """Return the names of the embeddings of the model's inputs, as opposed to positions or token types.
+def _tried_look_ups(model: nn.Module) -> TwoLookUps | None:
+    """Return what a model looks up for two batches; None if it accepts none that are tried.
 
-    Made-up texts identify them. It is the embedding whose inputs are the model's (of several the first that is
-    trained); else those whose inputs change with the text, such as a table's columns or a text with a token before it.
-    None if the model accepts no text.
+    They are ``model.example_inputs`` if the caller has set these, or else texts, of as large a vocabulary as possible,
+    or else floating-point inputs of ``model.input_shape``.
     """
     layers = embeddings(model)
-    texts = _made_up_texts(model)
-    if not (found_rows := look_ups(model, layers, *texts)):
-        return tuple(layers) if len(layers) == 1 else None
-    first, other = found_rows
-    if same := [name for name, rows in first.items() if torch.equal(rows, texts[0])]:
-        return (min(same, key=lambda name: not layers[name].weight.requires_grad),)
-    return tuple(name for name, rows in first.items() if not torch.equal(rows, other[name]))
+    if next(iter(layers.values())).weight.device.type != "cpu":  # elsewhere an index beyond the end ends the process
+        return _tried_look_ups(copy.deepcopy(model).cpu())
+    generator, sizes = torch.Generator().manual_seed(0), sorted(m.num_embeddings for m in layers.values())
+    shape = getattr(model, "input_shape", None) or (_TEXT_LENGTH,)
+    pairs = [
+        torch.randint(size, (4, *shape), generator=generator)
+        for size in {sum(sizes): 0, **dict.fromkeys(sizes[::-1]), 2: 0}
+    ]
+    pairs.append(torch.rand(4, *shape, generator=generator))
+    if (example := getattr(model, "example_inputs", None)) is not None:
+        pairs = [example]
+    for x, other in ((as_inputs(x[::2], model), as_inputs(x[1::2], model)) for x in pairs if len(x) > 1):
+        if (first := look_ups(model, layers, x)) is not None and (second := look_ups(model, layers, other)) is not None:
+            return TwoLookUps(x, first, second)
+    return None
 
 
-@remembered
+def input_embeddings(model: nn.Module) -> list[list[str]] | None:
+    """Return the names of the embeddings of the model's inputs, as opposed to positions or token types.
+
+    Those that look up the same rows are one group, trained ones before frozen ones. The embeddings whose inputs are the
+    model's are the only group; else it is those whose inputs change with the model's, such as a table's columns or a
+    text with a token before it. None if the model accepts none of the inputs that are tried.
+    """
+    layers = embeddings(model)
+    if not layers or (tried := _tried_look_ups(model)) is None:
+        return [[name] for name in layers] if len(layers) < 2 else None
+    changing = [name for name in layers if not _are_equal(tried.first[name], tried.second[name])]
+    groups: list[list[str]] = []
+    for name in sorted(changing, key=lambda name: not layers[name].weight.requires_grad):
+        group = next((group for group in groups if _are_equal(tried.first[name], tried.first[group[0]])), None)
+        if group is None:
+            groups.append([name])
+        else:
+            group.append(name)
+    whole = [group for group in groups if any(torch.equal(rows, tried.x) for rows in tried.first[group[0]])]
+    return whole or groups
+
+
+def _are_equal(calls: list[Tensor], others: list[Tensor]) -> bool:
+    return len(calls) == len(others) and all(map(torch.equal, calls, others))
+
+
 def known_tokens(model: nn.Module) -> int:
     """Return the number of tokens in the model's vocabulary; 0 if its inputs are not tokens.
 
@@ -70,14 +101,18 @@ def known_tokens(model: nn.Module) -> int:
     does not accept a made-up text.
     """
     layers = embeddings(model)
-    sizes = sorted({m.num_embeddings for m in layers.values()})
-    names = input_embeddings(model) if len(sizes) > 1 else tuple(layers)
-    if names is None:
+    tried = _tried_look_ups(model) if layers else None
+    has_images = any(isinstance(module, nn.Conv2d) for module in model.modules())
+    if not layers or (tried.x.is_floating_point() if tried else has_images):
+        return 0
+    if tried is None and len(layers) > 1:
+        sizes = sorted({m.num_embeddings for m in layers.values()})
         raise ValueError(
             f"the model has embeddings of {', '.join(map(str, sizes))} entries, and which one takes its inputs is not "
             "known, because it takes no made-up text: note the length of one text, model.input_shape = (L,)"
         )
-    return min((layers[name].num_embeddings for name in names or layers), default=0)
+    names = [name for group in input_embeddings(model) or () for name in group]
+    return min(layers[name].num_embeddings for name in names or layers)
 
 
 def as_inputs(x: Tensor, model: nn.Module) -> Tensor:
@@ -113,10 +148,14 @@ def _suggest_shapes(model: nn.Module) -> list[tuple[int, ...]]:
 def watched(layers: Mapping[str, nn.Module], note: Callable[[str, Tensor, Tensor], None]) -> Iterator[None]:
     """Call ``note(name, inputs, outputs)`` at each forward pass of these layers in the block."""
 
-    def hook(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
-        return lambda _, inputs, outputs: note(name, inputs[0], outputs) if inputs else None
+    def hook(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], dict[str, Tensor], Tensor], None]:
+        def call(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor], outputs: Tensor) -> None:
+            if inputs := [*args, *kwargs.values()]:
+                note(name, inputs[0], outputs)
 
-    handles = [layer.register_forward_hook(hook(name)) for name, layer in layers.items()]
+        return call
+
+    handles = [layer.register_forward_hook(hook(name), with_kwargs=True) for name, layer in layers.items()]
     try:
         yield
     finally:
@@ -127,6 +166,9 @@ def watched(layers: Mapping[str, nn.Module], note: Callable[[str, Tensor, Tensor
 def forward(model: nn.Module, x: Tensor) -> Any:
     """Return the model's outputs without changing its statistics; a compiled model runs uncompiled, with hooks."""
     buffers = {name: b.clone() for name, b in model.named_buffers()}
+    for name, layer in embeddings(model).items():
+        if layer.max_norm is not None:  # which shortens the rows that are looked up, in place
+            buffers[f"{name}.weight".lstrip(".")] = layer.weight.clone()
     with torch.compiler.set_stance("force_eager"):
         return torch.func.functional_call(model, buffers, (x,))
 
