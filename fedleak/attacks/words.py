@@ -14,6 +14,8 @@ ROUNDING = 16
 """Largest rounding error of an entry that does not move, in units of its precision."""
 CANDIDATES = 101
 """Ratios of change and weight that are tried."""
+COLUMNS = 8
+"""Entries of a row that are compared for each of them; the best is compared with all."""
 
 
 def word_embeddings(model: nn.Module, update: Update) -> dict[str, str]:
@@ -92,10 +94,12 @@ def _moved_besides_decay(change: Tensor, weight: Tensor, rounded: int) -> Tensor
     along, squares = (change.double() * weight).sum(1), (weight.double() ** 2).sum(1).clamp(min=1e-300)
     ratios = (along / squares).quantile(torch.linspace(0, 1, CANDIDATES, dtype=torch.float64, device=change.device))
 
-    def is_moved(ratio: Tensor) -> Tensor:
-        tolerance = precision * weight.abs() * (1 if rounded else ratio.abs())
-        return ((change - ratio.to(change) * weight).abs() > tolerance).any(1)
+    def moved(ratio: Tensor, columns: int) -> Tensor:
+        of_weight, of_change = weight[:, :columns], change[:, :columns]
+        tolerance = precision * of_weight.abs() * (1 if rounded else ratio.abs())
+        return ((of_change - ratio.to(change) * of_weight).abs() > tolerance).any(1)
 
-    fewest = min((is_moved(ratio) for ratio in ratios.unique()), key=lambda moved: int(moved.sum()))
-    unmoved = ~fewest & weight.ne(0).any(1)
-    return fewest if unmoved.sum() > 1 and weight.shape[1] > 1 else change.ne(0).any(1)
+    ratio = min(ratios.unique(), key=lambda ratio: int(moved(ratio, COLUMNS).sum()))
+    rows = moved(ratio, weight.shape[1])
+    unmoved = ~rows & weight.ne(0).any(1)
+    return rows if unmoved.sum() > 1 and weight.shape[1] > 1 else change.ne(0).any(1)

@@ -55,10 +55,8 @@ def _tried_look_ups(model: nn.Module) -> TwoLookUps | None:
         return _tried_look_ups(copy.deepcopy(model).cpu())
     generator, sizes = torch.Generator().manual_seed(0), sorted(m.num_embeddings for m in layers.values())
     shape = getattr(model, "input_shape", None) or (_TEXT_LENGTH,)
-    pairs = [
-        torch.randint(size, (4, *shape), generator=generator)
-        for size in {sum(sizes): 0, **dict.fromkeys(sizes[::-1]), 2: 0}
-    ]
+    vocabularies = dict.fromkeys([sum(sizes), *sizes[::-1], 2])
+    pairs = [torch.randint(size, (4, *shape), generator=generator) for size in vocabularies]
     pairs.append(torch.rand(4, *shape, generator=generator))
     if (example := getattr(model, "example_inputs", None)) is not None:
         pairs = [example]
