@@ -17,7 +17,7 @@ from torch import Tensor
 from fedleak.federated.gaps import note_gap
 from fedleak.federated.loop import class_labels, training_facts
 from fedleak.federated.recording import Contribution, write
-from fedleak.federated.update import STATISTICS, plain_name
+from fedleak.federated.update import is_statistic, plain_name
 
 MAX_CLASSES = 1_000_000
 Facts = dict[str, Any]
@@ -106,7 +106,7 @@ def keep(
     """
     if before.keys() != after.keys():  # one state has the prefixes of DataParallel or torch.compile
         before, after = ({plain_name(name): tensor for name, tensor in state.items()} for state in (before, after))
-    if all(name.rpartition(".")[2] in STATISTICS for name in before.keys() ^ after.keys()):  # as clients of FedBN send
+    if all(is_statistic(name) for name in before.keys() ^ after.keys()):  # as clients of FedBN send
         before, after = ({n: t for n, t in s.items() if n in before and n in after} for s in (before, after))
     if not after or before.keys() != after.keys():
         raise ValueError("what came back is no state of the model that was sent (masked by SecAgg+?)")

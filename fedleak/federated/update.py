@@ -24,6 +24,11 @@ MODULES_TO_SAVE, MAGNITUDE = "modules_to_save", "lora_magnitude_vector"
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
+def is_statistic(name: str) -> bool:
+    """Return whether an entry of a state is a batch norm's statistic or counter, and no parameter."""
+    return name.rpartition(".")[2] in STATISTICS
+
+
 @dataclass(frozen=True)
 class Update:
     """One client's contribution to a round, as the server receives it.
@@ -85,9 +90,7 @@ class Update:
         for name, state in (("before", before), ("after", after)):
             if not isinstance(state, Mapping) or not all(isinstance(t, Tensor) for t in state.values()):
                 raise ValueError(f"{name} is a state dict, names to tensors: pass model.state_dict()")
-        before, after = (
-            {n: t for n, t in s.items() if n.rpartition(".")[2] not in STATISTICS} for s in (before, after)
-        )
+        before, after = ({n: t for n, t in s.items() if not is_statistic(n)} for s in (before, after))
         if before.keys() != after.keys():
             unmatched = ", ".join(map(repr, sorted(map(str, before.keys() ^ after.keys()))))
             raise ValueError(f"only one of the two states has {unmatched}: pass both complete states of the same model")

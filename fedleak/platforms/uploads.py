@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedleak.federated.update import STATISTICS
+from fedleak.federated.update import is_statistic
 
 PREFIXES = ("_module.", "module.")
 """Prefixes of all names of a client's model that Opacus or declearn has wrapped."""
@@ -32,7 +32,7 @@ def parameter_changes(state: Mapping[str, Any], factor: float = 1.0) -> dict[str
         if not hasattr(value, "dtype"):
             raise ValueError(f"the upload's {name!r} is a {type(value).__name__}, not an array or a tensor")
         tensor = torch.as_tensor(value).detach()
-        if tensor.is_floating_point() and name.rpartition(".")[2] not in STATISTICS:
+        if tensor.is_floating_point() and not is_statistic(name):
             changes[name] = tensor * factor
     if not changes:
         raise ValueError("the upload holds no parameter: is it encrypted or masked by secure aggregation?")

@@ -123,12 +123,10 @@ class Peeled:
         labels, missed = off.argmin(1), torch.full_like(off[:, 0], torch.inf)
         fitting = ((off <= self.tolerance).sum(1) == 1).nonzero()[:, 0]  # test 1: exactly one label fits
         outside = self.compute_misses(Traced(*(part[fitting] for part in traced)))
-        misses = outside.gather(1, labels[fitting, None])
+        misses = outside.gather(1, labels[fitting, None])[:, 0]
         others = outside.scatter(1, labels[fitting, None], torch.inf).amin(1)
-        passes = (misses[:, 0] <= self.tolerance) & (
-            others > MIN_MISS_OF_OTHER_LABELS * self.tolerance
-        )  # tests 2 and 3
-        missed[fitting[passes]] = misses[passes, 0]
+        passes = (misses <= self.tolerance) & (others > MIN_MISS_OF_OTHER_LABELS * self.tolerance)  # tests 2 and 3
+        missed[fitting[passes]] = misses[passes]
         return labels, missed
 
     def subtract(self, x: Tensor, labels: Tensor) -> None:
