@@ -17,7 +17,13 @@ from notebooks.agic.experiments_gradients import (
 )
 from notebooks.agic.experiments_matching import RULES, TABLE5, TABLE6
 from notebooks.agic.experiments_shared import CIFAR10, DESCENTS, LEVEL, network, pool
-from notebooks.agic.experiments_updates import FIG8, FIG8_TIME, TABLE2, TABLE3
+from notebooks.agic.experiments_updates import (
+    FIG8,
+    FIG8_TIME,
+    TABLE2,
+    TABLE2_CIFAR100,
+    TABLE3,
+)
 from notebooks.agic.experiments_weights import (
     EARLY,
     FIG9,
@@ -51,6 +57,7 @@ __all__ = [
     "STATES",
     "TABLE1",
     "TABLE2",
+    "TABLE2_CIFAR100",
     "TABLE3",
     "TABLE4",
     "TABLE5",

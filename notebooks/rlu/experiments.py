@@ -38,7 +38,9 @@ from notebooks.rlu.experiments_tables import (
 )
 from notebooks.rlu.experiments_training import (
     FIG1,
+    FIG1_CIFAR100,
     FIG2,
+    FIG2_CIFAR100,
     RATES,
     TABLE3,
     TABLE3_VGG16,
@@ -52,7 +54,9 @@ __all__ = [
     "CLIENTS",
     "COST",
     "FIG1",
+    "FIG1_CIFAR100",
     "FIG2",
+    "FIG2_CIFAR100",
     "FIG3",
     "LR",
     "NAMES",

@@ -1,11 +1,14 @@
 """RLU: learning rates, and accuracy along a training, by heterogeneity and by the number of auxiliary images."""
 
+import dataclasses
+
 import torch
 
 from fedleak.attacks.labels import ilrg, rlu
 from fedleak_book.experiments import Experiment, grid
 from fedleak.data.partitions import dirichlet, local_batches
 from fedleak.federated import fedavg
+from fedleak_book.experiments.kinds import rate
 from notebooks.rlu.experiments_base import (
     ACCURACY,
     ALPHAS,
@@ -73,10 +76,10 @@ TARGETS = {
 }
 
 
-def along_training(ctx, seed, data, stage):
+def along_training(ctx, seed, data, stage, batch_size=32, alpha=0.5):
     """Score every rule on the clients of one network at one stage of training."""
     model, train, held_out = trained_lenet(ctx, data, "relu", stage, seed)
-    for row in attack_rows(ctx, model, data, 0.5, 10, 32, CLIENTS, seed):
+    for row in attack_rows(ctx, model, data, alpha, 10, batch_size, CLIENTS, seed):
         yield {"train": train, "held_out": held_out, **row}
 
 
@@ -89,6 +92,16 @@ FIG1 = Experiment(
     fixed=dict(net="lenet", batch_size=32, steps=10, alpha=0.5, training="central")
     | ROUND,
     **RULED | dict(values=SCORES | dict(train=ACCURACY, held_out=ACCURACY)),
+)
+HUNDRED = dict(batch_size=256, alpha=0.1)  # the paper's on CIFAR-100
+FIG1_CIFAR100 = dataclasses.replace(  # a LeNet-5 where the paper has a VGG-16
+    FIG1,
+    name="fig1_cifar100",
+    quick=grid(data="mnist5k", stage=[0.0, 0.3]),
+    paper=grid(data="cifar100", stage=[0.0, 0.2, 0.5]),
+    values=FIG1.values | dict(cacc=rate("clients", 100)),
+    fixed=FIG1.fixed | HUNDRED,
+    tables=("fig1",),
 )
 
 
@@ -123,7 +136,7 @@ TABLE3 = Experiment(
 )
 
 
-def few_auxiliary(ctx, seed, data, stage, size):
+def few_auxiliary(ctx, seed, data, stage, size, batch_size=32, alpha=0.5):
     """Score RLU by the number of auxiliary images per class."""
     (pool, test), (model, train, _) = (
         split_images(ctx, data),
@@ -131,12 +144,13 @@ def few_auxiliary(ctx, seed, data, stage, size):
     )
     server, parts = (
         sample_server(test, size, seed),
-        dirichlet(pool.y, CLIENTS, 0.5, seed),
+        dirichlet(pool.y, CLIENTS, alpha, seed),
     )
     real = round_facts(pool, parts, sample_server(test, 100, seed))
     real["most_aux"] = real.pop("aux")
     attack = rlu.prepare(model, server, trajectory="midpoint")
-    for update, truth in local_updates(model, pool, 0.5, 10, 32, CLIENTS, seed):
+    sizes = alpha, 10, batch_size, CLIENTS, seed
+    for update, truth in local_updates(model, pool, *sizes):
         counts = attack.recover(update).counts
         yield {"train": train, "iacc": accuracies(counts, truth)["iacc"], **real}
 
@@ -152,4 +166,12 @@ FIG2 = Experiment(
     values=IACC | dict(train=ACCURACY),
     facts=("images", "held", "most_aux"),
     fixed=dict(net="lenet", batch_size=32, steps=10, alpha=0.5) | ROUND,
+)
+FIG2_CIFAR100 = dataclasses.replace(
+    FIG2,
+    name="fig2_cifar100",
+    quick=grid(data="mnist5k", stage=0.0, size=[5, 100]),
+    paper=grid(data="cifar100", stage=[0.0, 0.5], size=[5, 10, 100]),
+    fixed=FIG2.fixed | HUNDRED,
+    tables=("fig2",),
 )
