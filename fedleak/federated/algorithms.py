@@ -37,6 +37,9 @@ class Server:
 
         Batches are ``[steps, B, C, H, W]`` and ``[steps, B]`` per client. Raises `ValueError` if there are not as many
         batches as clients, and as `Client.train` does.
+
+        Batch norm's running statistics become the mean of the clients', as in FedAvg over whole states; the updates
+        leave them out.
         """
         if not len(x) == len(y) == self.clients:
             raise ValueError(f"expected the batches of {self.clients} clients, got {len(x)} and {len(y)}")
@@ -54,7 +57,16 @@ class Server:
             self.correction = {k: d + self.correction.get(k, 0) for k, d in mean.items()}
         for k, parameter in trained_weights(self.model).items():
             parameter.add_(mean[k] + self.correction[k] if self.correction else mean[k])
+        self._average_statistics()
         return updates
+
+    def _average_statistics(self) -> None:
+        """Give the model the mean of what the clients' forward passes changed, and leave the rest bit by bit."""
+        entries = self.model.state_dict(keep_vars=True)  # what a state file holds, whose tensors these are
+        for name in self.members[0].statistics.keys() & entries.keys():
+            after, before = [client.statistics[name] for client in self.members], entries[name].detach()
+            if not all(torch.equal(value, before) for value in after):
+                before.copy_(torch.stack(after).double().mean(0))
 
     def history(self, client: int, name: str) -> Tensor:
         """Return h of parameter `name` in a client's last update, computed from the server's records."""

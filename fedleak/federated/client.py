@@ -111,12 +111,14 @@ class Client:
 
     ``state`` has, by parameter, Scaffold's control variate; FedDyn's linear term, minus the gradient at the last
     round's optimum; or FedDC's regularised drift and correction. It is empty for other schemes. `loss` is as for
-    `fedavg`.
+    `fedavg`. ``statistics`` has what its last round left of all that is no trained parameter: batch norm's running
+    statistics.
     """
 
     scheme: Scheme
     state: State = field(default_factory=dict)
     last: State = field(default_factory=dict)
+    statistics: State = field(default_factory=dict, init=False)
     loss: Loss | None = None
 
     def train(self, model: nn.Module, x: Tensor, y: Tensor, server: Mapping[str, Tensor]) -> Update:
@@ -145,7 +147,8 @@ class Client:
             added = {k: value + (self.last[k] - from_server[k]) / horizon for k, value in self.state.items()}
         weights = {k: p.clone().requires_grad_() for k, p in start.items()}
         optimiser = scheme.optimiser(weights.values())
-        for gradients in _iterate_gradients(model, weights, x, y, HARD, self.loss):
+        self.statistics = untrained(model)
+        for gradients in _iterate_gradients(model, weights, x, y, HARD, self.loss, self.statistics):
             for k, gradient in gradients.items():
                 if added:
                     gradient = gradient + (added[k] + scheme.regularisation * (weights[k].detach() - start[k]))
@@ -167,6 +170,13 @@ def trained_weights(model: nn.Module) -> State:
     return weights
 
 
+def untrained(model: nn.Module) -> State:
+    """Return copies of the entries of a model's state that are not trained: buffers and frozen parameters."""
+    trained = trained_weights(model)
+    entries = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {name: entry.detach().clone() for name, entry in entries.items() if name not in trained}
+
+
 def check_batches(x: Tensor, y: Tensor, *axes: int | str) -> None:
     """Raise `ValueError` unless x and y have these axes (sizes, or names of any size), then one for the samples."""
     fit = y.dim() == len(axes) + 1 < x.dim() and x.shape[: y.dim()] == y.shape and y.numel()
@@ -178,20 +188,27 @@ def check_batches(x: Tensor, y: Tensor, *axes: int | str) -> None:
 
 
 def _iterate_gradients(
-    model: nn.Module, weights: State, x: Tensor, y: Tensor, softening: Softening, loss: Loss | None
+    model: nn.Module,
+    weights: State,
+    x: Tensor,
+    y: Tensor,
+    softening: Softening,
+    loss: Loss | None,
+    statistics: State | None = None,
 ) -> Iterator[State]:
     """Yield each batch's gradients of the loss at the current `weights`; 0 for unused parameters.
 
-    The caller changes the weights between batches. Batch norm's statistics change in a copy, not in the model.
+    The caller changes the weights between batches. Batch norm's statistics change in `statistics` (by default a copy
+    that is dropped), not in the model.
     """
     if loss is not None and softening.smoothing:
         raise ValueError("a loss of your own smooths its labels itself: leave out the softening's smoothing")
     loss = loss or partial(nn.functional.cross_entropy, label_smoothing=softening.smoothing)
-    buffers = {name: b.clone() for name, b in model.named_buffers()}
+    statistics = untrained(model) if statistics is None else statistics
     generator = torch.Generator().manual_seed(softening.seed)
     for images, labels in zip(x, as_labels(y), strict=True):
         mixed, share, partners = softening.mixed(images, generator)
-        logits = functional_call(model, (weights, buffers), (mixed,))
+        logits = functional_call(model, (weights, statistics), (mixed,))
         if int(labels.max()) >= logits.shape[1] or int(labels.min()) < 0:
             raise ValueError(f"labels lie in 0..{logits.shape[1] - 1}, got {int(labels.min())}..{int(labels.max())}")
         value = loss(logits, labels)

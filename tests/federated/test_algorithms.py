@@ -1,5 +1,7 @@
 """Every scheme's update is the weighted sum of its steps' gradients and h, over random models, rounds and settings."""
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -136,3 +138,55 @@ def played(scheme, clients, labels=0):
 def test_bad_schemes_and_rounds(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+class Noted(nn.Module):
+    """Keep the mean of the last batch where some implementations keep statistics: in a frozen parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(3, dtype=torch.float64), requires_grad=False)
+        self.register_buffer("apart", torch.zeros(3, dtype=torch.float64), persistent=False)
+
+    def forward(self, x):
+        self.mean.copy_(x.detach().mean(0))
+        self.apart.copy_(x.detach().mean(0))
+        return x
+
+
+NORMS = {
+    "batch norm": lambda: nn.BatchNorm1d(3),
+    "a mean of all batches": lambda: nn.BatchNorm1d(3, momentum=None),
+    "a frozen parameter": Noted,
+}
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "feddyn"])
+@pytest.mark.parametrize("norm", NORMS)
+def test_running_statistics_become_the_mean_of_the_clients(norm, name):
+    def statistics(model):
+        return {k: v.clone() for k, v in model.state_dict().items() if not {"weight", "bias"} & {k.split(".")[-1]}}
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), NORMS[norm](), nn.Linear(3, 5)).double()
+    x, y = torch.randn(3, 2, 6, 4, dtype=torch.float64), torch.randint(5, (3, 2, 6))
+    scheme = scheme_of(name, 0.1, 2, 0, 0.5)
+    alone = [Server(copy.deepcopy(model), scheme, 1) for _ in x]
+    for server, *batches in zip(alone, x, y, strict=True):
+        server.round(*([part] for part in batches))
+    server = Server(model, scheme, 3)
+    update = server.round(x, y)[0]
+    for entry, value in statistics(model).items():
+        mean = torch.stack([statistics(other.model)[entry].double() for other in alone]).mean(0)
+        assert torch.equal(value, mean.to(value.dtype)) and value.any()
+        assert entry not in update.tensors
+    assert norm != "a frozen parameter" or not model[1].apart.any(), "no state has it"
+
+
+def test_statistics_stay_bit_by_bit_where_no_client_changes_them():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.GroupNorm(1, 3), nn.Linear(3, 5)).eval()
+    model[1].running_mean.copy_(torch.rand(3) / 3)
+    before = {k: v.clone() for k, v in model.named_buffers()}
+    Server(model, Scheme("fedavg", 0.1, 2), 3).round(torch.randn(3, 2, 6, 4), torch.randint(5, (3, 2, 6)))
+    assert all(torch.equal(v, before[k]) for k, v in model.named_buffers())
