@@ -14,7 +14,6 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from fedleak.errors import extra
-from fedleak.renamed import renamed
 
 
 def _check_counts(recovered: Tensor, truth: Tensor, needs_labels: bool = True) -> tuple[Tensor, Tensor]:
@@ -112,8 +111,8 @@ def class_accuracy(recovered: Tensor, truth: Tensor) -> Tensor:
 
 ROUNDING = 1e-4
 """Tolerance of an original outside [0, 1], for rounding in an undone normalisation."""
-OUTSIDE = MAX_OUTSIDE = 0.25
-"""Share of a reconstruction's pixels that may lie outside [0, 1] without a warning; `OUTSIDE` is the former name."""
+MAX_OUTSIDE = 0.25
+"""Share of a reconstruction's pixels that may lie outside [0, 1] without a warning."""
 
 
 def _check_images(recovered: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
@@ -144,7 +143,6 @@ def _check_images(recovered: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
 MIN_ALEXNET_SIZE = 32
 
 
-@renamed(found="recovered")
 def paired(recovered: Tensor, truth: Tensor) -> Tensor:
     """Return the reconstructions in the order of the originals, assigned with the smallest total squared error.
 
@@ -155,7 +153,6 @@ def paired(recovered: Tensor, truth: Tensor) -> Tensor:
     return recovered[torch.as_tensor(linear_sum_assignment(errors.cpu().numpy())[1], device=recovered.device)]
 
 
-@renamed(found="recovered")
 def psnr(recovered: Tensor, truth: Tensor) -> Tensor:
     """Return the peak signal-to-noise ratio in dB, ``[B]``, for a range of 1; at most 100, for equal images.
 
@@ -170,7 +167,6 @@ SSIM_CONSTANTS = 0.01**2, 0.03**2
 """C_1 and C_2 of Wang et al. 2004, Eq. 13, for a range of 1."""
 
 
-@renamed(found="recovered")
 def ssim(recovered: Tensor, truth: Tensor) -> Tensor:
     """Return the structural similarity, ``[B]``, at most 1 (Wang et al. 2004, Eqs. 13 to 17).
 
@@ -200,7 +196,6 @@ def ssim(recovered: Tensor, truth: Tensor) -> Tensor:
     return (luminance * structure).mean((1, 2, 3)).view(recovered.shape[:2]).mean(1).float()
 
 
-@renamed(found="recovered")
 def lpips(recovered: Tensor, truth: Tensor) -> Tensor | None:
     """Return the perceptual distance, ``[B]`` (Zhang et al. 2018; AlexNet), or None if its weights are not available.
 

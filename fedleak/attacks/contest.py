@@ -15,10 +15,9 @@ from fedleak.attacks.result import Prepared, Result
 from fedleak.errors import WithheldParameter
 from fedleak.federated import Update
 from fedleak.models import head
-from fedleak.renamed import old_attribute, renamed
 
-FORESEEN = EXPECTED_FAILURES = (ValueError, RuntimeError, WithheldParameter)
-"""Exceptions by which an attack rejects an update; any other exception is a bug. `FORESEEN` is the former name."""
+EXPECTED_FAILURES = (ValueError, RuntimeError, WithheldParameter)
+"""Exceptions by which an attack rejects an update; any other exception is a bug."""
 UNEXPECTED = "unforeseen "
 """Prefix of `Attempt.reason` for failures that are not rejections: a bug, or CUDA out of memory."""
 
@@ -43,9 +42,6 @@ class Attempt(NamedTuple):
     def unforeseen(self) -> bool:
         """Whether the attack failed without rejecting the update."""
         return self.reason.startswith(UNEXPECTED)
-
-
-Attempt.found = old_attribute("found", "counts")  # type: ignore[attr-defined]
 
 
 def entrants(*, trained: bool = False) -> list[Attack]:
@@ -120,7 +116,6 @@ def _checking_once(prepared: Prepared, checks: dict[Any, tuple[str, ...]]) -> Pr
     return replace(prepared, check=once)
 
 
-@renamed(kept="prepared")
 def contest(
     update: Update,
     model: nn.Module,

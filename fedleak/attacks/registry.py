@@ -18,7 +18,6 @@ from fedleak.attacks.plausible import contradictions
 from fedleak.attacks.result import Prepared
 from fedleak.federated import Update
 from fedleak.federated.update import unwrapped, without_frozen
-from fedleak.renamed import renamed
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Goal = Literal["labels", "images", "words"]
@@ -81,7 +80,6 @@ INPUTS = {
 _OF_DATA = {"aux", "prior"}
 
 
-@renamed(takes="options", apart="standalone_reason")
 @dataclass(frozen=True)
 class Attack:
     """One attack: its source, the requirements on its adversary, and its inputs.

@@ -11,12 +11,10 @@ import torch
 from torch import Tensor
 
 from fedleak.federated import Update
-from fedleak.renamed import renamed
 
 P = ParamSpec("P")
 
 
-@renamed(unmet="violated_assumptions")
 @dataclass(frozen=True)
 class Result:
     """Label counts recovered by an attack, with intervals, proofs and violated assumptions."""

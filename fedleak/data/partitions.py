@@ -4,8 +4,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedleak.renamed import renamed
-
 MAX_ATTEMPTS = 1000
 
 
@@ -46,7 +44,6 @@ def dirichlet(labels: Tensor, clients: int, concentration: float, seed: int, *, 
     )
 
 
-@renamed(own="indices")
 def local_batches(indices: Tensor, steps: int, batch_size: int, generator: torch.Generator) -> Tensor:
     """Draw a client's local batches from its `indices`, ``[steps, batch_size]``, in successive shuffled epochs.
 

@@ -12,8 +12,6 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from fedleak.renamed import renamed
-
 Name = Literal["fedavg", "sgdm", "nag", "scaffold", "fedprox", "feddyn", "feddc"]
 SCHEMES: tuple[Name, ...] = get_args(Name)
 _MOMENTUM = ("sgdm", "nag")
@@ -69,7 +67,6 @@ class Scheme:
             return (1 - self.momentum**terms) / (1 - self.momentum)
         return torch.as_tensor(self.shrinkage, dtype=torch.float64) ** remaining
 
-    @renamed(own="updates")
     def history(self, updates: Sequence[Tensor], controls: Sequence[Tensor] = (), mean: Tensor | None = None) -> Tensor:
         """Return h of one parameter in the attacked round (RLU, Table 1).
 

@@ -21,7 +21,6 @@ from fedleak.attacks.labels import lia_sa
 from fedleak.federated import Update
 from fedleak.flower.grid import InProcess
 from fedleak.models import head
-from fedleak.renamed import old_attribute
 
 
 class Fishing(FedAvg):
@@ -51,8 +50,6 @@ class Fishing(FedAvg):
         """Label counts ``[n]`` that the attack recovers, by node, of the clients that did not drop out."""
         self.mean: list[Any] = []
         """Mean of the clients' parameters, the result of secure aggregation."""
-
-    found = old_attribute("found", "counts")
 
     def configure_fit(self, server_round: int, parameters: Parameters, client_manager: Any) -> list:
         """Send each client its fishing model."""

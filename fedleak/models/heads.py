@@ -29,9 +29,9 @@ class Head(NamedTuple):
         return f"{self.name}.bias" if self.name else "bias"
 
 
-ROUNDED = MAX_ROUNDING = 0.02
+MAX_ROUNDING = 0.02
 """Largest deviation of the outputs of a linear layer with its own ``forward``, such as with quantised weights, from
-weight times input, as a share of the largest output. `ROUNDED` is the former name."""
+weight times input, as a share of the largest output."""
 _HEAD_NAMES: WeakKeyDictionary[nn.Module, tuple[list[int], str]] = WeakKeyDictionary()
 
 

@@ -41,9 +41,8 @@ def batch_dependent(model: nn.Module) -> bool:
     return any(isinstance(m, norms) and (m.training or m.running_mean is None) for m in model.modules())
 
 
-REMEMBERED = MAX_CACHED_PASSES = 6
-"""Most head passes that are remembered in a block of `fedleak.models.memory.unchanged`; `REMEMBERED` is the former
-name."""
+MAX_CACHED_PASSES = 6
+"""Most head passes that are remembered in a block of `fedleak.models.memory.unchanged`."""
 
 
 @remembered

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from torchvision import models as vision
 from torchvision.models.resnet import BasicBlock
 
-from fedleak.renamed import renamed
-
 
 class CNN(nn.Sequential):
     """LLG's default model (Table 2): three sigmoid convolutions and a linear head.
@@ -175,7 +173,6 @@ class WideResNet(nn.Module):
     so that it takes pixels in [0, 1].
     """
 
-    @renamed(each="blocks_per_stage")
     def __init__(self, shape: tuple[int, int, int], n_classes: int, width: int = 64, blocks_per_stage: int = 3):
         super().__init__()
         self.normalise = Normalise(shape[0])

@@ -14,7 +14,7 @@ def record(
     device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
     scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="Run on the workers of this Dask scheduler.")] = "",
     reuse_cache: Annotated[
-        bool, typer.Option("--reuse-cache", "--same", help="Reuse cached and recorded results of other code.")
+        bool, typer.Option("--reuse-cache", help="Reuse cached and recorded results of other code.")
     ] = False,
     queue: Annotated[
         float | None,

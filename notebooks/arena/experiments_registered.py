@@ -232,7 +232,7 @@ def rounds(
         for user in range(users):
             mine = {name: tensor[user] for name, tensor in sent.items()}
             update = Update(mine, "gradient", samples, steps, lr)
-            how = {"attacks": entered, "kept": preparations}
+            how = {"attacks": entered, "prepared": preparations}
             for attempt in contest(
                 update, model, registry.WITH_AUXILIARY, knowledge, **how
             ):

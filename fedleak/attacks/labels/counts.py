@@ -31,9 +31,6 @@ def round_to_total(values: Tensor, total: int) -> Tensor:
     return apportion(values, total)
 
 
-whole_counts = round_to_total  # the former name
-
-
 def apportion(values: Tensor, total: int | Tensor) -> Tensor:
     """Round as `round_to_total`, without its checks; `total` is as for `project`."""
     v = project(values, total)

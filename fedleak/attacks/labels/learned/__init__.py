@@ -35,7 +35,6 @@ from fedleak.data import Images
 from fedleak.federated import Update
 from fedleak.models import head
 
-Learned = LearnedAttacker  # the former name
 ITERATIONS = 300
 """Number of training iterations."""
 MIN_IMAGES_TO_SPLIT = 10

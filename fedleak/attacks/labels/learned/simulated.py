@@ -26,7 +26,6 @@ class LocalSteps(NamedTuple):
     lr: float = 1.0
 
 
-Local = LocalSteps  # the former name
 ONE_STEP = LocalSteps()
 MakeDefence = Callable[[int, int], Defence]
 """``make(clients, seed)`` returns the defence of that many clients; it has no memory and acts tensor by tensor."""
