@@ -53,13 +53,3 @@ def papers() -> list[str]:
 def units() -> Path:
     """Return the folder of finished units, which ``FEDLEAK_CACHE`` names: by default one of this checkout's own."""
     return Path(os.environ.get("FEDLEAK_CACHE") or root() / "_build" / "cache")
-
-
-def contest() -> Path:
-    """Return the file with the fingerprints of the open contest's networks and updates."""
-    return root() / "data" / "contest.json"
-
-
-def entries() -> Path:
-    """Return the folder with the rows of the attacks that have been entered in it."""
-    return root() / "data" / "entries"

@@ -37,7 +37,7 @@ def test_help_is_there_and_imports_nothing_that_takes_seconds():
 import sys
 from fedleak.cli import app
 for words in ("--version", "--help", "audit --example", "data --help", "coursework --help", "audit --help",
-              "run --help", "book --help", "grade --help", "enter --help", "record --help", "recheck --help"):
+              "run --help", "book --help", "grade --help", "record --help", "recheck --help"):
     try:
         app(words.split(), prog_name="fedleak")
     except SystemExit as end:
@@ -48,7 +48,7 @@ print([name for name in heavy.split() if name in sys.modules])
     output = python(code)
     assert output.startswith(f"fedleak {fedleak.__version__}\n")
     assert output.endswith("\n[]\n")
-    assert (output.count("Usage"), output.count("Example")) == (10, 7)
+    assert (output.count("Usage"), output.count("Example")) == (9, 6)
     assert output.count("Chapter, such as llg") == 2, "arguments have a description, too"
 
 
@@ -74,7 +74,7 @@ from fedleak import attacks, audit, cli
 print(*typer.main.get_command(cli.app).commands)
 """
     everywhere = {*python(code).split()}
-    chapters = {"run", "book", "enter", "record", "recheck", "claims", "scoreboard", "grade", "coursework"}
+    chapters = {"run", "book", "record", "recheck", "claims", "scoreboard", "grade", "coursework"}
     assert everywhere == {"audit", "data"}
     assert {*typer.main.get_command(cli.app).commands} == everywhere | chapters
 

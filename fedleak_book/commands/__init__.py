@@ -1,4 +1,4 @@
-"""The commands of a checkout, beside the package's own: run chapters, build the book, record, enter, grade."""
+"""The commands of a checkout, beside the package's own: run chapters, build the book, record, grade."""
 
 import secrets
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from fedleak_book.commands import coursework, enter, experiments
+from fedleak_book.commands import coursework, experiments
 
 
 class _PairedParameters(TyperCommand):
@@ -142,7 +142,6 @@ app.command(epilog="Example:\n\n- `fedleak record rlu table2 table3`")(experimen
 app.command(epilog="Examples:\n\n- `fedleak recheck`\n\n- `fedleak recheck gdbr --seed 7 --budget 600`")(
     experiments.recheck
 )
-app.command("enter", epilog=enter.EPILOG)(enter.command)
 app.command()(experiments.claims)
 app.command("scoreboard")(experiments.scoreboard_command)
 app.add_typer(coursework.app, name="coursework")

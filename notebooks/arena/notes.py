@@ -26,7 +26,6 @@ from notebooks.arena.notes_defences import (
     noise,
     knowledge,
     refused,
-    entered,
     of_others,
     expected,
 )
@@ -112,6 +111,5 @@ NOTES = {
     "arena-waiting": wait,
     "arena-noise": noise,
     "fig-arena-ladder": knowledge,
-    "arena-newcomers": entered,
     "arena-refused": refused,
 }

@@ -1,14 +1,12 @@
-"""The arena: notes on defences, waiting, knowledge, entries and predictions."""
+"""The arena: notes on defences, waiting, knowledge and predictions."""
 
 import pandas as pd
 
 from fedleak import models
-from fedleak.attacks import registry
 from notebooks.show import markdown
-from fedleak_book.experiments import Number, entering, predictions
+from fedleak_book.experiments import Number, predictions
 from fedleak_book.experiments.kinds import NUMBER, interval
 from notebooks.arena import experiments as e
-from notebooks.arena import experiments_entered as x
 from notebooks.arena.ranking import average_by_network, average_waiting
 from notebooks.arena.ranking import compare_informed
 from notebooks.arena.ranking import compare_noise
@@ -16,7 +14,7 @@ from notebooks.arena.ranking import load_balance
 from notebooks.arena.ranking import load_networks, load_rows
 from notebooks.arena.ranking import score_waiting
 from notebooks.arena.ranking import select_trainings, split_cells
-from notebooks.arena.notes_parts import numbers, parts
+from notebooks.arena.notes_parts import parts
 
 
 def balance(run):
@@ -163,66 +161,6 @@ def refused(run):
     return parts(
         "iDLG reads a single sample, GI predicts each label at most once, RLG needs fewer directions than classes less one, and our reimplementation of SPEAR splits at most 16 samples. The registry and the attacks reject other batches. DLG, which optimises labels along with images, takes minutes for one batch of this size and is in {doc}`the chapter on LLG </notebooks/llg>`. The learned attacker takes part where the network is trained and the update is of one step.",
         markdown(out.reset_index().to_dict("records")),
-    )
-
-
-def entered(run):
-    """Entered attacks and the package's, on the same frozen updates"""
-    rows = entering.entries()
-    scores = {entry["attack"]: entering.scores(entry) for entry in rows}
-    ours = {
-        r["attack"]: scores[r["attack"]] for r in rows if r["by"] == entering.PACKAGE
-    }
-    board, beside = [], []
-    for row in rows:
-        new, name = row["by"] == entering.ENTERED, row["attack"]
-        scored = entering.scored(scores[name], ours if new else {})
-        row_iacc = {
-            c: float("nan") if row["cells"][c]["refused"] else entry["iacc"]
-            for c, entry in scored.items()
-        }
-        time = sum(entry["seconds"] for entry in row["cells"].values()) / len(row_iacc)
-        who = {
-            "attack": f"**{name}** (entered)" if new else name,
-            "needs": len(row["needs"] if new else registry.get(name).uses),
-        }
-        board.append(
-            {
-                **who,
-                **row_iacc,
-                "all": sum(row_iacc.values()) / len(row_iacc),
-                "s": f"{time:.2g}",
-            }
-        )
-        for cell, entry in scored.items() if new else ():
-            lead = f"{Number.of(entry, 'lead'):+.2f ci}" if "lead" in entry else "–"
-            why = "; ".join(
-                f"{n}: {w}" for w, n in row["cells"][cell]["refused"].items()
-            )
-            iacc = (
-                "–" if entry["iacc"] is None else f"{Number.of(entry, 'iacc'):.2f ci}"
-            )
-            beside.append(
-                {
-                    "entered": name,
-                    "cell": cell,
-                    "iAcc": iacc,
-                    "lead": lead,
-                    "beside": entry.get("best", "–"),
-                    "refused": why or "–",
-                }
-            )
-    board = sorted(
-        board,
-        key=lambda line: line["all"] if line["all"] == line["all"] else -1,
-        reverse=True,
-    )
-    return parts(
-        f"`fedleak enter FILE` runs one attack on the {len(x.CELLS)} cells of `notebooks/arena/experiments_entered.py`: {x.NETWORKS} networks each, {x.UPDATES} updates of each network, an adversary with auxiliary data. Digits are the embedded 5,000; batches are unbalanced and of one step of SGD where a name does not say otherwise. Every row of `data/entries`, the package's too, was made by this command, on updates with the same fingerprints. The table gives mean iAcc (–: some updates were rejected, so the attack is not ranked there), the number of inputs that the attack needs or, like auxiliary data, can use, and processor seconds per update, preparation included.",
-        markdown(numbers(pd.DataFrame(board))),
-        f"Intervals are over the {x.NETWORKS} networks. The lead is paired, update by update, over the best of the package's attacks that answered all of a cell, which is picked on other updates than it is scored on.",
-        markdown(beside),
-        "The attack is given the update and never its labels, by convention: it runs in the user's own process, and whoever wants to can compute the labels from the seeds. A row's answers are scored again when this page is made.",
     )
 
 
