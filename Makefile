@@ -71,7 +71,7 @@ test-platforms: $(READY) ## What the clients of other platforms send: the real p
 test-versions: $(READY) ## The tests with the lowest versions that pyproject.toml allows, and with the newest, each in an environment of its own
 	failed=; for which in lowest-direct highest; do \
 		lock=.venv-$$which.lock; \
-		echo 'numba>=0.61' | $(BIN)/uv pip compile -q --no-header --no-annotate --resolution $$which --extra book --extra dev pyproject.toml - -o $$lock; \
+		$(BIN)/uv pip compile -q --no-header --no-annotate --resolution $$which --extra book --extra dev pyproject.toml -o $$lock; \
 		$(MAKE) .venv-$$which/.ready VENV=.venv-$$which LOCK=$$lock && \
 			OMP_NUM_THREADS=1 .venv-$$which/bin/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile || failed="$$failed $$which"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }

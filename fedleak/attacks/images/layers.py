@@ -27,7 +27,6 @@ def _per_run(bias: Tensor, dims: int) -> Tensor:
 
 class _StackedConv(nn.Conv2d):
     constant: bool
-    transformed: dict
     matrices: Matrices | None = None
 
     @property
@@ -37,7 +36,7 @@ class _StackedConv(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.matrices is None:
-            out = convolve(x, self.weight, self.geometry, self.constant, self.transformed)
+            out = convolve(x, self.weight, self.geometry, self.constant)
         else:
             out = apply_factored(x, self.weight, self.matrices)
         if self.bias is not None:
@@ -213,8 +212,6 @@ def stack_layers(model: nn.Module, *, constant: bool = True) -> nn.Module:
             module.__class__ = _STACKED[type(module)]  # in place, so names, buffers and shared modules stay as they are
             if isinstance(module, _StackedConv | _StackedNorm):
                 module.constant = constant
-            if isinstance(module, _StackedConv):
-                module.transformed = {}
         elif isinstance(module, nn.ReLU):
             module.inplace = False
     return stacked_model
