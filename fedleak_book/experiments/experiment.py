@@ -43,7 +43,7 @@ def spawned(seed: int, role: str) -> int:
     """Return a separate seed for one role in a trial, such as ``"weights"`` or ``"batch"``.
 
     Given one integer, two generators read the same raw numbers. Experiments that were recorded with one seed for all
-    keep it until they are recorded anew; ``benchmarks/seeds.py`` measures the effect.
+    keep it until they are recorded anew.
     """
     words = np.random.SeedSequence([seed, *role.encode()]).generate_state(1, np.uint64)
     return int(words[0] >> np.uint64(1))
