@@ -8,7 +8,7 @@ import typer
 
 
 def record(
-    name: Annotated[str, typer.Argument(help="Chapter, such as llg, rlu, lia_sa, gdbr, agic, arena or learned.")] = "",
+    name: Annotated[str, typer.Argument(help="Chapter, such as llg, rlu, lia_sa, gdbr, agic, arena or learned.")],
     artefact: Annotated[list[str] | None, typer.Argument(help="Experiments of the chapter. [default: all]")] = None,
     profile: Annotated[str, typer.Option(help="Settings: quick or paper.")] = "paper",
     device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
@@ -16,14 +16,6 @@ def record(
     reuse_cache: Annotated[
         bool, typer.Option("--reuse-cache", help="Reuse cached and recorded results of other code.")
     ] = False,
-    queue: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Run what is declared and not recorded, most values per minute first, until this time is over; "
-            "0 prints the order.",
-        ),
-    ] = None,
 ) -> None:
     """Run declared experiments, without their chapter's pages, and record each as it is done.
 
@@ -31,10 +23,6 @@ def record(
     """
     from fedleak_book.experiments import Results, running
 
-    if queue is not None:
-        return _record_queue(name, queue, device)
-    if not name:
-        raise ValueError("name the chapter to record, or --queue SECONDS")
     experiments = running.declared(name)
     if unknown := sorted(set(artefact or ()) - set(experiments)):
         raise ValueError(f"{name} declares no {', '.join(unknown)}; there are: {', '.join(experiments)}")
@@ -45,17 +33,6 @@ def record(
         typer.echo(f"recorded {name}/{name_of} ({profile})")
     if profile == "paper":
         claims(name)
-
-
-def _record_queue(name: str, seconds: float, device: str) -> None:
-    from fedleak_book import paths
-    from fedleak_book.experiments import queue
-
-    entries = queue.waiting([name] if name else paths.papers(), device)
-    for entry in entries:
-        typer.echo(str(entry))
-    for chapter in queue.run(entries, seconds, device, typer.echo) if seconds else []:
-        claims(chapter)
 
 
 def claims(

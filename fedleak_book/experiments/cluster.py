@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import cache, lru_cache
@@ -14,8 +13,6 @@ from threading import Lock
 from typing import Any
 from uuid import uuid4
 
-from tqdm import tqdm
-
 import fedleak
 import fedleak_book
 from fedleak.errors import extra
@@ -24,15 +21,10 @@ from fedleak_book.experiments.units import PACKAGES
 
 with extra("cluster"):
     import cloudpickle
-    from distributed import Client, Future, KilledWorker, Security, as_completed, get_worker, rpc
+    from distributed import Client, KilledWorker, Security, as_completed, get_worker, rpc
 
 CONNECT = 5.0
 """Seconds after which a scheduler that does not answer is an error."""
-PATIENCE = 3600.0
-"""Seconds without a single worker after which a sweep gives up."""
-LOOK = 1.0
-"""Seconds between two looks at the workers."""
-KEPT = "What is finished is kept: start the cluster, and run this again with the same parameters"
 
 
 def reach(scheduler: str) -> None:
@@ -57,55 +49,26 @@ def reach(scheduler: str) -> None:
 def compute(run: Callable[..., Any], calls: Mapping[Any, tuple], scheduler: str) -> Iterator[tuple[Any, Any]]:
     """Yield ``(key, run(*calls[key]))`` as the workers get done, in whatever order.
 
-    A unit whose worker dies runs again on another one. A worker process runs one unit at a time, however many threads
-    it has: trials draw from PyTorch's global generator. Raises `ConnectionError` as `reach` does, and if the scheduler
-    goes away, or all workers do for longer than `PATIENCE`; `RuntimeError` if a worker runs other versions than this
-    process, or a unit has killed every worker that tried it; and whatever a unit raises, with a note of the worker.
+    Dask runs a unit whose worker dies again on another one. A worker process runs one unit at a time, however many
+    threads it has: trials draw from PyTorch's global generator. Raises `ConnectionError` as `reach` does, and if the
+    scheduler goes away; `RuntimeError` if a worker runs other versions than this process, or a unit has killed every
+    worker that tried it; and whatever a unit raises, with a note of the worker.
     """
     reach(scheduler)
-    work, wanted = cloudpickle.dumps(run), versions()
+    work, names = cloudpickle.dumps(run), [f"{call} {uuid4().hex[:8]}" for call in calls.values()]
     with Client(scheduler, timeout=CONNECT, set_as_default=False) as client:
-
-        def submitted(key: Any) -> Future:
-            sent = client.submit(bytes, work)  # a task of its own: sent once, not with every unit
-            return client.submit(_run, sent, wanted, calls[key], key=f"{calls[key]} {uuid4().hex[:8]}")
-
-        keys = {submitted(key): key for key in calls}
-        done = as_completed(keys, loop=client.loop)
-        for future in _finished(done, client, scheduler):
-            key = keys.pop(future)  # and with it the result on the worker
-            try:
-                yield key, future.result(timeout=10)
-            except (TimeoutError, CancelledError) as error:
-                if future.status == "error":  # the unit's own
-                    raise
-                if isinstance(error, CancelledError):  # all are where the scheduler is gone, else one is lost for good
-                    try:
-                        reach(scheduler)
-                    except ConnectionError:
-                        raise ConnectionError(f"the scheduler at {scheduler} has gone away. {KEPT}") from None
-                    future = submitted(key)
-                keys[future] = key
-                done.add(future)  # a result that was lost with its worker on the way here is being computed again
-            except KilledWorker as error:
-                raise RuntimeError(f"{error} As a rule it is out of memory.") from None
-
-
-def _finished(done: as_completed, client: Client, scheduler: str) -> Iterator[Future]:
-    looked, alone = time.monotonic(), 0.0
-    while not done.is_empty():
-        yield from done.next_batch(block=False)
-        time.sleep(0.02)
-        if (now := time.monotonic()) < looked + LOOK:
-            continue
-        looked = now
-        if client.scheduler_info()["workers"]:
-            alone = 0.0
-        elif not alone:
-            alone = now
-            tqdm.write(f"{scheduler} has no worker; waiting for one, up to {PATIENCE:g} s")
-        elif now - alone > PATIENCE:
-            raise ConnectionError(f"{scheduler} has had no worker for {PATIENCE:g} s. {KEPT}")
+        futures = client.map(_run, calls.values(), key=names, work=work, wanted=versions())
+        keys = dict(zip(futures, calls, strict=True))
+        try:
+            for future, result in as_completed(futures, loop=client.loop, with_results=True):
+                if isinstance(result, CancelledError):
+                    raise ConnectionError(
+                        f"the scheduler at {scheduler} has gone away. What is finished is kept: start the cluster, and "
+                        "run this again with the same parameters"
+                    )
+                yield keys.pop(future), result
+        except KilledWorker as error:
+            raise RuntimeError(f"{error} As a rule it is out of memory.") from None
 
 
 # --- on the worker ------------------------------------------------------------------------------------------------
@@ -115,13 +78,9 @@ _unpacked = lru_cache(maxsize=2)(cloudpickle.loads)
 """The same function for the same bytes, so that what its chapter has loaded is there for the next unit."""
 
 
-def _run(work: bytes, wanted: Mapping[str, str], call: tuple) -> Any:
+def _run(call: tuple, work: bytes, wanted: Mapping[str, str]) -> Any:
     worker, installed = get_worker().address, versions()
-    if differ := [
-        f"{name} {installed[name]} instead of {wanted_version}"
-        for name, wanted_version in wanted.items()
-        if installed[name] != wanted_version
-    ]:
+    if differ := [f"{name} {installed[name]} instead of {v}" for name, v in wanted.items() if installed[name] != v]:
         advice = "start it in the environment and checkout used here"
         raise RuntimeError(f"worker {worker} runs {', '.join(differ)}: {advice}")
     with _one_at_a_time:

@@ -88,14 +88,13 @@ class Results:
         record: bool = False,
         scheduler: str = "",
         others: str = "again",
-        deadline: float = math.inf,
     ):
         if profile not in ("quick", "paper"):
             raise ValueError(f"profile is 'quick' or 'paper', not {profile!r}")
         if trials < 0:
             raise ValueError(f"trials is 0 (each experiment's own number) or more, got {trials}")
         self.paper, self.profile, self.trials, self.context = paper, profile, trials, Context(device, data_root)
-        self.how: dict[str, Any] = {"seed": seed, "scheduler": scheduler, "others": others, "deadline": deadline}
+        self.how: dict[str, Any] = {"seed": seed, "scheduler": scheduler, "others": others}
         self.writing, self.replaces = record, record and profile == "paper"
         if scheduler:
             from fedleak_book.experiments import cluster  # takes a second to import, and most runs need none

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import math
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -59,7 +58,6 @@ def run(
     scheduler: str = "",
     others: str = "again",
     folder: Path | None = None,
-    deadline: float = math.inf,
     recorded: tuple[pd.DataFrame, Mapping[str, Any]] | None = None,
 ) -> pd.DataFrame:
     """Run some settings of an experiment, as `Experiment.settings` returns them, and return the trial rows.
@@ -67,9 +65,7 @@ def run(
     Trial i has the same seed in every setting. With a `scheduler`, the address of Dask's, its workers run the trials.
     Finished units are in `folder`, by default the experiment's own; if it cannot be written, nothing is computed. Those
     that other code has computed are, by `others`, computed ``"again"``, refused (``"refuse"``: a `ValueError`) or
-    taken (``"use"``: the change cannot change what comes out), and so are then the trials of a `recorded` table. After
-    the `deadline`, in seconds of `time.monotonic`, no call of the trial begins here: finished units are kept, and units
-    that are missing are a `TimeoutError`.
+    taken (``"use"``: the change cannot change what comes out), and so are then the trials of a `recorded` table.
 
     There is a row a trial, or as many as it yields: the setting, ``trial``, ``seed`` and the trial's own columns, which
     have to be those of the declaration. ``attrs`` are their provenance: what their stamps say, the ``seconds`` that the
@@ -96,15 +92,13 @@ def run(
 
         computed = cluster.compute(work, calls, scheduler)
     else:
-        computed = ((name, work(*call)) for name, call in calls.items() if time.monotonic() < deadline)
+        computed = ((name, work(*call)) for name, call in calls.items())
     total, remaining = sum(len(units.seeds) for units in plan), sum(len(seeds) for _, seeds in calls.values())
     with tqdm(total=total, initial=total - remaining, desc=experiment.name) as bar:
         for (number, _), (finished, facts) in computed:
             for seed_rows in finished:
                 plan[number].add(seed_rows, facts)
                 bar.update()
-    if undone := sum(len(units.missing) for units in plan):
-        raise TimeoutError(f"{paper}/{experiment.name}: {undone} of {total} units are not done; finished ones are kept")
     rows = _joined(plan)
     columns = set(rows) - {*experiment.axes, "trial", "seed"}
     wrong = sorted(columns ^ {*experiment.by, *experiment.values, *experiment.facts})
