@@ -17,6 +17,9 @@ from fedleak_book.experiments import notebooks
 
 pytestmark = pytest.mark.slow
 
+VIEWS = (*tools.VIEWS, *((width, "light") for width in (320, 768, 1024, 1199)))
+"""Where the pages are looked at: phones, tablets, half a screen of a laptop, with the theme's breaks."""
+
 
 class Page(html.parser.HTMLParser):
     """The ids, links and loaded files of one page."""
@@ -134,7 +137,7 @@ def shown(pages, browser):
                 errors.clear()
                 tools.view(page, *tools.VIEWS[0])
                 tools.show(page, file)
-                for view in tools.VIEWS:
+                for view in VIEWS:
                     tools.view(page, *view)
                     yield page, f"{file.stem}, {view[0]} px, {view[1]}", errors
 
@@ -164,4 +167,15 @@ def test_no_page_logs_an_error_or_is_wider_than_its_window_wherever_its_sliders_
         if (wide := page.evaluate("document.documentElement.scrollWidth - innerWidth")) > 0:
             faults.append(f"{place}: {wide} px too wide")
     assert faults == []
-    assert sliders >= 4 * len(tools.VIEWS)
+    assert sliders >= 4 * len(VIEWS)
+
+
+def test_schematics_have_colours_without_javascript(pages, browser):
+    assert pages
+    file = paths.root() / "_build" / "html" / "notebooks" / "llg.html"
+    with tools.browser(javascript=False) as page:
+        tools.view(page, *tools.VIEWS[0])
+        page.goto(file.as_uri())
+        box = page.locator(".schematic .box").first
+        fill, ink = (box.evaluate(f"box => getComputedStyle(box).{name}") for name in ("fill", "color"))
+        assert fill not in ("rgb(0, 0, 0)", ink)

@@ -155,9 +155,9 @@ def guess() -> Finding:
         lines,
         "batches of 64 labels",
         "labels recovered",
-        'With ten classes, a guess without any gradient reaches "more than 80 %" on random and even batches',
+        'With ten classes, a guess without any gradient reaches "more than 80 %" on random and uniform batches',
         "For batches of ten classes GDBR's paper prints {} to {} % where labels are random and {} to {} % where they "
-        "are even. ".format(*ends.loc["random"], *ends.loc["uniform"])
+        "are uniform. ".format(*ends.loc["random"], *ends.loc["uniform"])
         + f"Predicting every class equally often already scores {percent(free['random'])} and "
         f"{percent(free['uniform'])}, because 64 labels of ten classes are nearly uniform.",
         f"64 labels a batch; the guess on {GUESSES:,} batches. These are 6 of the table's 15 cells of ten classes, "

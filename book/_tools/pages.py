@@ -62,12 +62,12 @@ def chromium() -> str:
 
 
 @contextmanager
-def browser() -> Iterator[Page]:
-    """Start Chromium without a network; yield its one page."""
+def browser(javascript: bool = True) -> Iterator[Page]:
+    """Start Chromium without a network, and with or without JavaScript; yield its one page."""
     switches = ["--disable-gpu", "--disable-quic", "--allow-file-access-from-files"]
     path = chromium()
     with sync_playwright() as playwright, playwright.chromium.launch(executable_path=path, args=switches) as started:
-        yield started.new_page(offline=True)
+        yield started.new_page(offline=True, java_script_enabled=javascript)
 
 
 def show(page: Page, file: Path) -> None:

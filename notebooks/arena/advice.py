@@ -5,7 +5,7 @@ from notebooks.arena import experiments as e
 from notebooks.arena.experiments_updates import STATES
 from notebooks.arena.ranking import NETWORK_CELL, WITHOUT_AUX, find_best, load_balance
 from notebooks.arena.ranking import load_lenets, load_networks, load_rows, load_rungs
-from notebooks.arena.ranking import score_baseline, score_best, score_waiting
+from notebooks.arena.ranking import rescore, score_baseline, score_best, score_waiting
 
 BOARD, CONDITIONS, LADDER = (
     f"#fig-arena-{name}" for name in ("winners", "conditions", "ladder")
@@ -21,7 +21,7 @@ def write_percent(value):
 def advise_on_networks(run):
     """Yield the advice on training, batch size and the number of attacks."""
     table = load_networks(run)
-    won = find_best(table, NETWORK_CELL)
+    won = rescore(run, find_best(table, NETWORK_CELL))
     new = (
         find_best(table, NETWORK_CELL, WITHOUT_AUX)
         .query("state == 'untrained'")["iacc"]
@@ -77,9 +77,8 @@ def advise_on_local_steps(run):
 
 def advise_on_knowledge(run):
     """Yield the advice on the adversary's knowledge, from the ladder and the sums."""
-    rung = find_best(load_rungs(run), ["state", "rung"]).set_index(["state", "rung"])[
-        "iacc"
-    ]
+    rung = rescore(run, find_best(load_rungs(run), ["state", "rung"]))
+    rung = rung.set_index(["state", "rung"])["iacc"]
     prior = score_baseline(
         load_rows(run, e.LADDER).query("rung == 'class shares'"), ["state"]
     )

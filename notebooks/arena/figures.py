@@ -8,15 +8,22 @@ from notebooks.arena import experiments as e
 from notebooks.arena.experiments_updates import FLOORS, KNOWS, STATES, TOLD
 from notebooks.arena.ranking import WITHOUT_AUX, average_waiting, find_best
 from notebooks.arena.ranking import keep_complete, load_balance, load_kinds
-from notebooks.arena.ranking import load_labellings, load_networks, load_rows
-from notebooks.arena.ranking import load_rungs, score_baseline
+from notebooks.arena.ranking import load_labellings, load_networks
+from notebooks.arena.ranking import load_rungs, rescore, score_baseline, usual_first
 
 SHORT_NAMES = {
-    "RLU, whole head": "RLU-wh",
-    "GDBR, whitened": "GDBR-w",
+    "RLU, whole head": "RLU-WH",
+    "GDBR, whitened": "GDBR-W",
     "after Decaf": "Decaf",
+    "after SPEAR": "SPEAR",
 }
-SHORT_NAMES |= {"random guess": "random", "prior guess": "prior", KNOWS: "told"}
+SHORT_NAMES |= {"random guess": "random guess", "prior guess": "class prior"}
+SHORT_NAMES |= {KNOWS: "learned (loss)", "learned, adaptive": "learned (informed)"}
+STRENGTHS = {
+    "noise": "noise, σ = {:g}",
+    "clipping and noise": "clipping, noise of σ = {:g}",
+    "sparsification": "sparsification, {:.0%} not sent",
+}
 GREY = "dimgrey"
 
 
@@ -26,20 +33,21 @@ def draw_one_update(scores, floors):
     figure = Figure(figsize=(6.8, 0.8 + 0.235 * len(names)), layout="constrained")
     ax = figure.subplots()
     colours = [GREY if name in floors else "C0" for name in names]
-    ax.barh(names, [scores[name] for name in names], color=colours, height=0.7)
+    titles = [SHORT_NAMES.get(name, name) for name in names]
+    ax.barh(titles, [scores[name] for name in names], color=colours, height=0.7)
     ax.axvline(scores["prior guess"], color=GREY, linestyle="--", linewidth=1)
-    ax.set(xlim=(0, 1), xlabel="iAcc: labels found")
+    ax.set(xlim=(0, 1), xlabel="label accuracy (iAcc)")
     ax.grid(axis="y", visible=False)
     return figure
 
 
-def draw_board(ax, table, rows, columns, title, prior, only=None):
+def draw_board(run, ax, table, rows, columns, title, prior, only=None):
     """Draw the best attack of every cell as a heat map: name, iAcc and lead over the next (≈: not clear).
 
     `rows` and `columns` name the table's columns that make a cell, `prior` the one of them at whose edge the prior guess
     stands, `only` the attacks to choose from.
     """
-    cells = find_best(table, [rows, columns], only)
+    cells = rescore(run, find_best(table, [rows, columns], only))
     names = {c: list(dict.fromkeys(cells[c])) for c in (rows, columns)}
     values = cells.pivot(index=rows, columns=columns, values="iacc")
     values = values.loc[names[rows], names[columns]]
@@ -57,7 +65,7 @@ def draw_board(ax, table, rows, columns, title, prior, only=None):
     for place, floor in enumerate(score_baseline(table, prior).loc[names[prior]]):
         at = (place, len(names[rows])) if below else (len(names[columns]), place)
         ax.text(*at, f"{floor:.2f}", **middle)
-    names[rows if below else columns].append("prior guess")
+    names[rows if below else columns].append("class prior")
     wide, high = len(names[columns]), len(names[rows])
     ax.set_xticks(range(wide), names[columns])
     ax.set_yticks(range(high), [str(n).replace(", ", ",\n") for n in names[rows]])
@@ -80,10 +88,11 @@ def draw_models(run):
     table = add_labels(load_networks(run))
     figure = Figure(figsize=(7.3, 8), layout="constrained")
     above, below = figure.subplots(2, 1)
+    look = ("row", "column")
     draw_board(
-        above, table, "row", "column", "without auxiliary data", "column", WITHOUT_AUX
+        run, above, table, *look, "without auxiliary data", "column", WITHOUT_AUX
     )
-    draw_board(below, table, "row", "column", "with auxiliary data", "column")
+    draw_board(run, below, table, *look, "with auxiliary data", "column")
     return figure
 
 
@@ -94,7 +103,8 @@ def draw_conditions(run):
     for ax, (axis, experiment) in zip(
         figure.subplots(1, 2), parts.items(), strict=True
     ):
-        draw_board(ax, load_rows(run, experiment), axis, "state", f"by {axis}", axis)
+        table = usual_first(run, experiment, axis)
+        draw_board(run, ax, table, axis, "state", f"by {axis}", axis)
     return figure
 
 
@@ -159,16 +169,18 @@ def draw_inputs(run):
 
 def draw_balance(run):
     """Draw the best attack's iAcc under each defence, untrained and trained, and the accuracy that the defence costs."""
-    table = load_balance(run)
-    strength = table["strength"].map(lambda s: f", {s:g}" if s else "")
-    names = (
-        table["defence"]
-        + strength
-        + table["who"].map(lambda who: who and f", {who} server")
-    )
+    table = rescore(run, load_balance(run))
+    names = [
+        STRENGTHS.get(row["defence"], row["defence"])
+        .format(row["strength"])
+        .replace("%", "\u202f%")
+        + (row["who"] and f", {row['who']} server")
+        for row in table.to_dict("records")
+    ]
     table = table.assign(name=names)
     order = list(dict.fromkeys(names))
-    figure = Figure(figsize=(8, 0.9 + 0.34 * len(order)), layout="constrained")
+    figure = Figure(figsize=(8, 0.9 + 0.42 * len(order)), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12)
     axes = figure.subplots(1, 3, sharey=True)
     for ax, state in zip(axes, STATES):
         part = table[table["state"] == state]
@@ -176,15 +188,22 @@ def draw_balance(run):
         ax.errorbar(
             part["iacc"], part["name"].map(order.index), xerr=error, fmt="D", color="C0"
         )
+        for attack, x, name in zip(
+            part["attack"], part["iacc"], part["name"], strict=True
+        ):
+            text, at = SHORT_NAMES.get(attack, attack), (x, order.index(name))
+            look = dict(xytext=(0, 5), textcoords="offset points", fontsize=9)
+            ax.annotate(text, at, ha="right" if x > 0.6 else "left", **look)
         ax.axvline(part["floor"].iloc[0], color=GREY, linestyle="--")
-        ax.set(title=state, xlabel="iAcc, best attack", xlim=(0, 1.05))
+        ax.set(title=f"{state} network", xlabel="iAcc, best attack", xlim=(0, 1.05))
         ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     part = table.drop_duplicates("name")
     error = np.nan_to_num(_measure_sides(part, "cost"))
     axes[2].errorbar(
         part["cost"], part["name"].map(order.index), xerr=error, fmt="s", color="C3"
     )
-    axes[2].set(title="training", xlabel="test accuracy lost", xlim=(-0.2, 1))
+    axes[2].set(title="cost in training", xlabel="test accuracy lost")
+    axes[2].set(xlim=(-0.2, 1))
     axes[0].set_yticks(range(len(order)), order)
     axes[0].set_ylim(len(order) - 0.5, -0.5)
     return figure
@@ -229,7 +248,7 @@ RUNG_NAMES = [*e.RUNGS, "only the sum, passive", "only the sum, malicious"]
 def draw_ladder(run):
     """Draw the ladder of knowledge: every attack that an adversary can run, grey, and the best one by name."""
     rows = load_rungs(run)
-    top = find_best(rows, ["state", "rung"])
+    top = rescore(run, find_best(rows, ["state", "rung"]))
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for ax, state in zip(axes, STATES, strict=True):
@@ -253,7 +272,8 @@ def draw_ladder(run):
             to_left = {"ha": "right", "xytext": (-2, 8)}
             side = to_left if iacc > 0.5 else {"ha": "left", "xytext": (2, 8)}
             side |= {"textcoords": "offset points", "fontsize": 9}
-            ax.annotate(f"{attack} {iacc:.2f}", (iacc, place), **side)
+            name = SHORT_NAMES.get(attack, attack)
+            ax.annotate(f"{name} {iacc:.2f}", (iacc, place), **side)
         limits = {"xlim": (-0.03, 1.08), "ylim": (len(RUNG_NAMES) - 0.5, -0.8)}
         ax.set(title=f"{state} model", xlabel="iAcc", **limits)
         ax.set_yticks(range(len(RUNG_NAMES)), RUNG_NAMES)

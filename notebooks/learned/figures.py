@@ -23,6 +23,7 @@ from notebooks.learned.leads import (
     OWN,
     PUBLISHED,
     REAL,
+    best_published,
     by_defence,
     by_half,
     main_table,
@@ -33,7 +34,8 @@ from fedleak_book.experiments import having
 from notebooks.show import TITLES
 
 NAMES = {"learned": "learned", PUBLISHED: PUBLISHED}
-NAMES |= {WHOLE: "whole head", EVEN: "even guess"}
+NAMES |= {WHOLE: "RLU-WH", EVEN: "even guess"}
+SHORT_NAMES = {"after SPEAR": "SPEAR", "after Decaf": "Decaf"}
 
 
 def sized(axes, sizes, label="batch size B"):
@@ -53,23 +55,35 @@ def above(figure, axes, columns=4):
 
 
 def main(run):
-    """Draw iAcc by batch size of the learned attacker, the best published attack, the whole head and the even guess."""
+    """Draw iAcc by batch size, with intervals: learned attacker, best published attack by name, whole head, even guess."""
     table = main_table(run).reset_index()
     sets = list(dict.fromkeys(table["data"]))
-    figure = Figure(figsize=(7.6, 2.6 * len(sets) + 0.4), layout="constrained")
+    figure = Figure(figsize=(7.6, 3.4 * len(sets) + 0.4), layout="constrained")
     grid = figure.subplots(len(sets), 2, sharey=True, squeeze=False)
     style = plots.style_of(list(NAMES))
     for (name, composition), part in table.groupby(["data", "composition"], sort=False):
         axes = grid[sets.index(name), REAL.index(composition)]
-        for line, label in NAMES.items():
+        for place, (line, label) in enumerate(NAMES.items()):
+            numbers = [
+                best_published(run, e.JUDGED, **where)
+                if line == PUBLISHED
+                else run.cell(e.JUDGED, attack=line, **where)
+                for where in part[["data", "batch_size", "composition"]].to_dict(
+                    "records"
+                )
+            ]
+            ends = [[y - y.low for y in numbers], [y.high - y for y in numbers]]
             colour, marker = style[line]
-            axes.plot(
-                part["batch_size"], part[line], color=colour, marker=marker, label=label
-            )
+            look = {"color": colour, "marker": marker, "label": label, "capsize": 2}
+            x = part["batch_size"] * 1.06 ** (place - 1.5)  # intervals side by side
+            axes.errorbar(x, numbers, np.clip(ends, 0, None), **look)
+        for at, which in zip(part["batch_size"], part["which"], strict=True):
+            name = SHORT_NAMES.get(which, which)
+            axes.text(at, 0.05, name, color=style[PUBLISHED][0], ha="center")
         sized(axes, sorted(set(part["batch_size"])))
-        axes.set(title=f"{name}, {composition}", ylim=(0.3, 1.03))
+        axes.set(title=f"{name}, {composition}", ylim=(0, 1.03))
         if composition == REAL[0]:
-            axes.set_ylabel("iAcc")
+            axes.set_ylabel("label accuracy (iAcc)")
     return above(figure, grid[0, 0])
 
 

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from fedleak_book.experiments import Number, cells
+from notebooks.arena.experiments import ANEW
 from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
 from notebooks.learned.experiments_networks import BEST, HALVES, MOST, UNPUBLISHED
@@ -89,6 +90,17 @@ def main_table(run):
     return mean_scores(
         run, e.JUDGED, ["data", "batch_size", "composition"], composition=REAL
     )
+
+
+def anew(run, size):
+    """Return the iAcc on ten further LeNets (the arena's; MNIST, unbalanced), a row per network and a column per attack.
+
+    The attacker has 500 auxiliary images there. The other attack was chosen on three networks beforehand.
+    """
+    arena = type(run)("arena", device="cpu")
+    rows = arena.best_rows(ANEW)
+    rows = rows[having(net="lenet", batch_size=size)(rows)]
+    return rows.pivot(index="trial", columns="attack", values="iacc").dropna(axis=1)
 
 
 def few_class_table(run):
