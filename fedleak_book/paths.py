@@ -40,9 +40,24 @@ def recorded(paper: str, profile: str = "paper") -> Path:
     return folder if profile == "paper" else folder / profile
 
 
+def claims(paper: str) -> Path:
+    """Return the file with the measurements of a chapter's claims."""
+    return recorded(paper) / "claims.json"
+
+
+def verdicts() -> Path:
+    """Return the file with the verdict on every published value."""
+    return root() / "data" / "verdicts.csv"
+
+
 def published(paper: str) -> Path:
     """Return the folder with a paper's published tables and claims."""
     return root() / "data" / "published" / paper
+
+
+def chapters_with_claims() -> list[str]:
+    """Return the chapters with claims or predictions, by the folders of ``data/published/``."""
+    return sorted(path.parent.name for path in (root() / "data" / "published").glob("*/claims.toml"))
 
 
 def papers() -> list[str]:

@@ -3,7 +3,6 @@
 import json
 import re
 
-import artefact
 import citing
 import generated
 import overview
@@ -11,8 +10,8 @@ import pandas as pd
 import pytest
 from values import cells, numbers
 
-from fedleak_book import counts, paths
-from fedleak_book.experiments import notebooks, published, recheck, records, running, scoreboard
+from fedleak_book import paths
+from fedleak_book.experiments import notebooks, published, recheck, records, running
 from fedleak_book.experiments.results import figure_of, slug
 
 PUBLISHED = {paper: published.load(paper) for paper in paths.papers()}
@@ -143,7 +142,7 @@ def test_names_that_begin_alike_are_told_apart(item, name, belongs):
 
 def row(verdict="differs", grade="A", **changes):
     fields = {"item": "Table I, MNIST", "metric": "ASR", "difference": -0.1, "tolerance": 0.05, "blocks": []}
-    return fields | {"verdict": verdict, "grade": grade, "beyond": False} | changes
+    return fields | {"verdict": verdict, "grade": grade, "beyond": False, "of": "printed"} | changes
 
 
 def papers(*rows):
@@ -154,7 +153,7 @@ def test_the_scoreboard_in_short_keeps_grades_and_ours_apart():
     judgements = [("agrees", "A"), ("agrees", "A"), ("differs", "A"), ("open", "D"), ("not attempted", "")]
     table = cells(
         generated.scoreboard_in_short(
-            papers(*(row(*judgement) for judgement in judgements), row("agrees", beyond=True))
+            papers(*(row(*judgement) for judgement in judgements), row("agrees", beyond=True, of="beyond"))
         )
     )
     assert table[0][2:] == ["agrees", "better", "differs", "open", "depends", "not attempted"]
@@ -166,17 +165,11 @@ def test_the_scoreboard_in_short_keeps_grades_and_ours_apart():
 
 def test_one_sentence_never_adds_up_grades():
     judgements = [("agrees", "A"), ("differs", "A"), ("better", "B"), ("open", "B"), ("agrees", "D"), ("depends", "C")]
-    text = generated.in_one_sentence(papers(*(row(*judgement) for judgement in judgements), row(beyond=True)))
+    text = generated.in_one_sentence(papers(*(row(*judgement) for judgement in judgements), row(of="beyond")))
     assert numbers(text) == [6, 2, 1, 1, 1, 1, 1], (
         "all; two, one and one are of grade A; one is better, of grade B; one depends"
     )
     assert "adapted" not in text
-
-
-def test_one_sentence_says_how_many_differences_are_of_adapted_attacks():
-    rows = [row(metric="iAcc of ZLG+"), row(metric="iAcc of RLU"), row(metric="iAcc of LLG+", grade="D")]
-    rlu = papers(*rows)[0] | {"chapter": "rlu"}
-    assert "Of the 3 that differ, 1 are of LLG+ and ZLG+" in generated.in_one_sentence([rlu, *papers(row())])
 
 
 def test_a_line_of_the_overview_has_verdicts_and_the_largest_difference_in_tolerances():
@@ -207,47 +200,7 @@ def test_hardware_and_cost_come_from_the_provenance():
     assert [overview.duration(facts) for facts in ([], [cpu], [cpu, gpu])] == ["–", "2 min", "2.0 h"]
 
 
-def test_the_overview_lists_a_paper_without_a_chapter():
-    text = overview.overview(papers())
-    assert text.count("— not attempted |") == sum(map(len, ARTEFACTS.values()))
-    assert "### GDBR (its chapter is not in this book)" in text
-
-
-def test_what_is_in_the_way_is_counted():
-    rows = [row(blocks=blocks) for blocks in ([], ["trials"], ["not printed", "data"])]
-    assert cells(overview.in_the_way(papers(*rows, row(beyond=True))))[1] == ["LLG", "1", "1", "1", "·", "·", "1"]
-
-
-def test_a_chapter_whose_claims_are_older_than_its_records_is_a_warning(monkeypatch):
-    def rows(paper):
-        if paper == "llg":
-            raise ValueError("the claims of llg were measured before fig3 changed")
-        return []
-
-    warned = []
-    monkeypatch.setattr(generated.logger, "warning", lambda text, *words, **_: warned.append(text % words))
-    monkeypatch.setattr(notebooks, "chapters", lambda: ["llg", "rlu", "arena"])
-    monkeypatch.setattr(scoreboard, "rows", rows)
-    assert [paper["chapter"] for paper in generated.comparisons.__wrapped__()] == ["rlu"]
-    (warning,) = warned
-    assert "fig3 changed" in warning
-
-
-# --- the artefact appendix, and how to cite ----------------------------------------------------------------------
-
-
-def test_values_are_counted_once_and_commands_name_existing_records():
-    everything = generated.comparisons()
-    text = artefact.appendix(everything)
-    assert f"{counts.overview()['all']['total']} values" in text
-    for paper in everything:
-        name, rows = paper["chapter"], [row for row in paper["rows"] if not row["beyond"]]
-        of = [[row for row in rows if overview.belongs(row, figure)] for figure in ARTEFACTS[name]]
-        lines = [artefact.line(name, figure, values, {}) for figure, values in zip(ARTEFACTS[name], of, strict=True)]
-        assert sum(line["Values"] for line in lines) == len(rows)
-        commands = re.findall(rf"`fedleak record {name} ([^`]+)`", text)
-        assert commands
-        assert {figure for names in commands for figure in names.split()} <= overview.records_of(name).keys()
+# --- how to cite -------------------------------------------------------------------------------------------------
 
 
 def test_the_entry_has_the_citations_fields():

@@ -5,8 +5,7 @@ from datetime import date
 
 import pytest
 
-from fedleak_book import counts, paths
-from fedleak_book.experiments import claims, published, recheck, records, verdicts
+from fedleak_book.experiments import claims, recheck, records
 from fedleak_book.experiments.recheck import DIFFERS, SAME
 
 SEED = int(os.environ.get("FEDLEAK_RECHECK_SEED", date.today().toordinal()))
@@ -46,13 +45,3 @@ def test_records_that_add_trials_begin_with_the_same_ones():
         apart = (first[shared] - more[shared]).abs()
         assert (apart < 1e-9).mean() > 0.9, "other processors round differently"
         assert apart.max() < 0.05
-
-
-def test_the_scoreboard_counts_all_that_the_papers_print():
-    totals = counts.overview()
-    assert set(totals) == {"agic", "gdbr", "lia_sa", "llg", "rlu", "all"}
-    items = [item for paper in paths.papers() for item in published.load(paper).items.values()]
-    assert totals["all"]["total"] + totals["all"]["beyond"] == sum(not item.repeats for item in items)
-    for of_paper in totals.values():
-        graded = sum(sum(of_paper[grade].values()) for grade in verdicts.GRADES)
-        assert graded + of_paper["depends"] + of_paper["not_attempted"] == of_paper["total"]

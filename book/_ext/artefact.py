@@ -7,7 +7,7 @@ from generated import comparisons
 from overview import belongs, duration, read, records_of
 from render import link, table
 
-from fedleak_book.experiments.scoreboard import is_counted
+from fedleak_book.scoreboard import is_counted
 
 Row = dict[str, Any]
 

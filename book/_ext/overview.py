@@ -16,8 +16,8 @@ from render import link, number, plain, table
 
 from fedleak_book import paths
 from fedleak_book.experiments import notebooks, published
-from fedleak_book.experiments.scoreboard import is_counted
-from fedleak_book.experiments.verdicts import BLOCKS, GRADES, NOT_ATTEMPTED, SIGNS
+from fedleak_book.experiments.verdicts import BLOCKS
+from fedleak_book.scoreboard import GRADES, NOT_ATTEMPTED, SIGNS, is_counted
 
 Row = dict[str, Any]
 

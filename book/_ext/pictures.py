@@ -10,23 +10,21 @@ from typing import Any
 from generated import comparisons
 from stacked import wide_and_tall
 
-from fedleak_book import paths
-from fedleak_book.experiments import verdicts
-from fedleak_book.experiments.scoreboard import is_counted
-from fedleak_book.experiments.verdicts import SIGNS
+from fedleak_book import paths, scoreboard
+from fedleak_book.scoreboard import SIGNS, is_counted
 
 Row = dict[str, Any]
 CELL, GAP, PER_COLUMN = 11, 2, 5
 WORDS = {
-    verdicts.AGREES: "agrees: inside the band",
-    verdicts.BETTER: "a better attack than printed",
-    verdicts.DIFFERS: "differs: outside the band",
-    verdicts.DEPENDS: "depends on what the paper does not print",
-    verdicts.OPEN: "open: the interval does not say",
-    verdicts.NOT_ATTEMPTED: "not attempted",
+    scoreboard.AGREES: "agrees: inside the band",
+    scoreboard.BETTER: "a better attack than printed",
+    scoreboard.DIFFERS: "differs: outside the band",
+    scoreboard.DEPENDS: "depends on what the paper does not print",
+    scoreboard.OPEN: "open: the interval does not say",
+    scoreboard.NOT_ATTEMPTED: "not attempted",
 }
 """What the legend says of a verdict."""
-UNGRADED = (verdicts.DEPENDS, verdicts.NOT_ATTEMPTED)
+UNGRADED = (scoreboard.DEPENDS, scoreboard.NOT_ATTEMPTED)
 """Verdicts that the legend counts; the others are never added up over grades."""
 STRENGTHS = {
     "A": "the paper's own settings",
@@ -50,7 +48,7 @@ def square(verdict: str, grade: str, place: str = "") -> str:
 
 def squares(rows: list[Row], top: int) -> tuple[str, int]:
     """Draw a square for each value, column by column, the best evidence first; return them and their width."""
-    step, ordered = CELL + GAP, sorted(rows, key=verdicts.rank)
+    step, ordered = CELL + GAP, sorted(rows, key=scoreboard.rank)
     places = [f'x="{step * (i // PER_COLUMN)}" y="{top + step * (i % PER_COLUMN)}"' for i in range(len(ordered))]
     drawn = (square(row["verdict"], row["grade"], place) for row, place in zip(ordered, places, strict=True))
     return "".join(drawn), step * -(-len(ordered) // PER_COLUMN)
@@ -74,7 +72,7 @@ def statuses(papers: list[Row]) -> str:
         f'<li><svg width="{CELL}" height="{CELL}" aria-hidden="true">{drawn}</svg> {sign} <b>{count}</b> {words}</li>'
         for drawn, sign, count, words in (
             *((square(v, ""), SIGNS[v], verdict[v] if v in UNGRADED else "", words) for v, words in WORDS.items()),
-            *((square(verdicts.AGREES, g), g, grade[g], words) for g, words in STRENGTHS.items()),
+            *((square(scoreboard.AGREES, g), g, grade[g], words) for g, words in STRENGTHS.items()),
         )
     )
     return (

@@ -8,7 +8,7 @@ import pandas as pd
 from generated import comparisons
 from render import plain, table
 
-from fedleak_book.experiments import choices, published, scoreboard, verdicts
+from fedleak_book.experiments import choices, judged, published, verdicts
 from fedleak_book.experiments.choices import Choices
 from fedleak_book.experiments.published import Published
 from fedleak_book.experiments.status import Measured
@@ -44,11 +44,11 @@ def fitted(papers: list[Row]) -> str:
     rows = []
     for paper in papers:
         printed, name = published.load(paper["chapter"]), paper["chapter"]
-        every = scoreboard.points(printed, scoreboard.load_claims(name))
-        judged = {key: verdicts.judge(printed.items[key], name, measured) for key, measured in every.items()}
+        every = judged.points(printed, judged.load_claims(name))
+        judgements = {key: verdicts.judge(printed.items[key], name, measured) for key, measured in every.items()}
         scanned = [
             key
-            for key, judgement in judged.items()
+            for key, judgement in judgements.items()
             if len(judgement.points) > 1
             and any(map(verdicts.free, judgement.points))
             and printed.items[key].kind == "value"
@@ -57,7 +57,7 @@ def fitted(papers: list[Row]) -> str:
             ids = list(keys)
             if len(ids) >= FEWEST:
                 items = [printed.items[key] for key in ids]
-                joint = best(items, [judged[key].points for key in ids], choices.load(name))
+                joint = best(items, [judgements[key].points for key in ids], choices.load(name))
                 rows.append({"Paper": paper["title"], "Table": table_name, **joint})
     return table(pd.DataFrame(rows)) if rows else "Nothing was scanned yet."
 

@@ -2,7 +2,7 @@
 
 import json
 from datetime import date
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -36,15 +36,23 @@ def record(
 
 
 def claims(
-    name: Annotated[str, typer.Argument(help="Chapter, such as llg, rlu, lia_sa, gdbr, agic, arena or learned.")],
+    name: Annotated[str, typer.Argument(help="Chapter, such as llg, rlu, lia_sa, gdbr, agic, arena or learned.")] = "",
 ) -> None:
-    """Measure a chapter's claims anew, on the recorded rows: after an edit of its claims, or of a record."""
-    from fedleak_book.experiments import Results, running, scoreboard
+    """Measure the claims of a chapter or of all anew, on the recorded rows, and write data/verdicts.csv.
 
-    running.declared(name)  # raises for a name that is no chapter's
-    if measured := Results(name, device="cpu").measure():
-        scoreboard.keep(name, measured)
-    typer.echo(f"measured the claims of {name}")
+    After an edit of claims, of what is published, or of a record. Settings that a paper does not print, and that have
+    neither choices nor a reason, are named.
+    """
+    from fedleak_book import paths
+    from fedleak_book.experiments import Results, completeness, judged, published, running
+
+    for chapter in [name] if name else paths.chapters_with_claims():
+        running.declared(chapter)  # raises for a name that is no chapter's
+        if measured := Results(chapter, device="cpu").measure():
+            judged.keep(chapter, measured)
+        typer.echo(f"measured the claims of {chapter}")
+        for setting in completeness.unlisted(published.load(chapter)):
+            typer.echo(f"undeclared: {setting}")
 
 
 def recheck(
@@ -76,18 +84,7 @@ def scoreboard_command(
     A: at the paper's own settings. B: at every plausible choice of what the paper does not print. C: with fewer images,
     whose effect was measured elsewhere. D: at other settings.
     """
-    import pandas as pd
+    from fedleak_book import scoreboard
 
-    from fedleak_book import counts as counted
-
-    chapters = counted.overview()
-    if as_json:
-        typer.echo(json.dumps(chapters, indent=1))
-        return
-    lines: dict[tuple[str, str], Any] = {}
-    for chapter, counts in chapters.items():
-        nested = {k: v for k, v in counts.items() if isinstance(v, dict)}
-        lines |= {(chapter, grade): by_verdict for grade, by_verdict in nested.items()}
-        lines[chapter, "–"] = {k: v for k, v in counts.items() if k not in nested}
-    table = pd.DataFrame(lines).T.rename(columns=lambda name: name.replace("_", " "))
-    typer.echo(table.to_string(na_rep="·", float_format="{:.0f}".format))
+    chapters = scoreboard.overview()
+    typer.echo(json.dumps(chapters, indent=1) if as_json else scoreboard.table(chapters))

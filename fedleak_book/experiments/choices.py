@@ -245,7 +245,7 @@ def _predicted(
 
 
 def backtests(paper: str) -> dict[str, Backtest]:
-    """Measure the backtest of every transport of a paper whose record is there; `scoreboard.keep` writes them down."""
+    """Measure the backtest of every transport of a paper whose record is there; `judged.keep` writes them down."""
     measured = {}
     for transport in load(paper).transports:
         if transport.record not in measured and (recorded := records.recorded(paper, transport.record)):
@@ -258,7 +258,7 @@ def backtests(paper: str) -> dict[str, Backtest]:
 
 def load_backtests(paper: str) -> dict[str, Backtest]:
     """Return the backtests of a paper's transports, as they were measured with its claims."""
-    path = paths.recorded(paper) / "claims.json"
+    path = paths.claims(paper)
     return _load_backtests(path, records.changed(path))
 
 

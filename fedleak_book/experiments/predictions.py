@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from fedleak_book.experiments import verdicts
 from fedleak_book.experiments.published import Published
 from fedleak_book.experiments.results import Results
 
@@ -16,10 +17,8 @@ def bounds(run: Results, id: str) -> list[Published]:
 
 def holds(run: Results, id: str) -> bool | None:
     """Return whether a prediction holds in all of its bounds, tolerances included; None where nothing was measured."""
-    pairs = [(item.band, run.measured[item.id][0].ours) for item in bounds(run, id)]
-    if any(value is None for _, value in pairs):
-        return None
-    return all(low <= value <= high for (low, high), value in pairs if value is not None)
+    outcomes = {verdicts.foretold(item, run.measured[item.id][0]) for item in bounds(run, id)}
+    return None if verdicts.NOT_ATTEMPTED in outcomes else outcomes == {verdicts.HELD}
 
 
 def ids(run: Results, letters: str = "") -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from fedleak_book import paths
-from fedleak_book.experiments import published, records, running, scoreboard, verdicts
+from fedleak_book import paths, scoreboard
+from fedleak_book.experiments import judged, published, records, running, verdicts
 from fedleak_book.experiments.claims import Claims, matching_rows
 from fedleak_book.experiments.context import Context
 from fedleak_book.experiments.experiment import Experiment
@@ -178,7 +178,7 @@ class Results:
     @cached_property
     def measured(self) -> dict[str, list[Measured]]:
         """Every claim by id, as it was measured on the records; a run that replaces them measures anew."""
-        return self.measure() if self.replaces else scoreboard.load_claims(self.paper)
+        return self.measure() if self.replaces else judged.load_claims(self.paper)
 
     def measure(self) -> dict[str, list[Measured]]:
         """Measure every claim and reading on the records; none where no paper stands behind the chapter."""
@@ -208,7 +208,7 @@ class Results:
     @cached_property
     def values(self) -> list[dict[str, Any]]:
         """One row per published value: verdict, grade and measurement."""
-        return scoreboard.rows(self.paper, self.measured)
+        return judged.rows(self.paper, self.measured) if self.replaces else scoreboard.rows(self.paper)
 
     def verdict(self, *anchors: str) -> str:
         """Return one line: how many of the paper's values on some figures agree, differ or are open."""

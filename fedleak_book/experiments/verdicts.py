@@ -6,22 +6,29 @@ their effect was measured elsewhere; **D** other settings. The scoreboard's page
 """
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedleak.intervals import MIN_VALUES
+from fedleak_book import scoreboard
 from fedleak_book.experiments import choices
 from fedleak_book.experiments.choices import Choices
 from fedleak_book.experiments.published import LOST, Published
 from fedleak_book.experiments.status import Measured, finite
+from fedleak_book.scoreboard import (
+    AGREES,
+    BETTER,
+    DECIDED,
+    DEPENDS,
+    DIFFERS,
+    FAILED,
+    HELD,
+    NOT_ATTEMPTED,
+    OPEN,
+    SIGNS,
+)
 
-AGREES, BETTER, DIFFERS, DEPENDS, OPEN = "agrees", "better", "differs", "depends", "open"
-NOT_ATTEMPTED = "not attempted"
-DECIDED = (AGREES, BETTER, DIFFERS)
-SIGNS = {AGREES: "✓", BETTER: "▲", DIFFERS: "✗", DEPENDS: "⇄", OPEN: "≈", NOT_ATTEMPTED: "—"}
-GRADES = "ABCD"
 BLOCKS = ("not printed", "data", "GPU", "computing", "trials")
 """What keeps a value from a verdict of grade A."""
 OF_DATA = ("images", "aux", "most_aux", "data")
@@ -167,29 +174,34 @@ def blocks(judgement: Judgement) -> list[str]:
 
 
 def row(item: Published, paper: str, points: Sequence[Measured]) -> dict[str, Any]:
-    """Return the row of a value: what the paper says, verdict and grade, and what was measured."""
-    judgement = judge(item, paper, points)
+    """Return the row of a value: what the paper says, verdict and grade, and what was measured.
+
+    A prediction has held or not, by its number alone.
+    """
+    if item.since:
+        judgement = Judgement(foretold(item, points[0]), "", points[0], points[0].note)
+    else:
+        judgement = judge(item, paper, points)
     point = judgement.point
     ours, low, high = (value if finite(value) else None for value in (point.ours, point.low, point.high))
-    return {
-        **vars(item),
-        "published": item.text(),
+    measured = {
+        "verdict": judgement.verdict,
+        "grade": judgement.grade,
         "ours": ours,
         "low": low,
         "high": high,
         "n": point.n,
-        "difference": None if ours is None else item.difference(ours),
-        "verdict": judgement.verdict,
-        "grade": judgement.grade,
-        "status": f"{SIGNS[judgement.verdict]} {judgement.verdict}" + f" ({judgement.grade})" * bool(judgement.grade),
-        "blocks": blocks(judgement),
-        "source": "—" if ours is None else point.source,
+        "blocks": [] if item.since else blocks(judgement),
         "differences": [str(d) for d in point.differences if not d.why],
         "remarks": [str(d) for d in point.differences if d.why],
         "note": judgement.note + f"; one measurement with {item.repeats}, counted once" * bool(item.repeats),
     }
+    return scoreboard.row(item, measured)
 
 
-def rank(row: dict[str, Any]) -> float:
-    """Return where a value stands among others, the best evidence first."""
-    return GRADES.index(row["grade"]) * len(SIGNS) + list(SIGNS).index(row["verdict"]) if row["grade"] else math.inf
+def foretold(item: Published, point: Measured) -> str:
+    """Return whether a bound of a prediction holds, its tolerance included."""
+    if point.ours is None:
+        return NOT_ATTEMPTED
+    low, high = item.band
+    return HELD if low <= point.ours <= high else FAILED

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from fresh_modules import forget
 
-from fedleak_book import paths
+from fedleak_book import paths, scoreboard
 from fedleak_book.commands import experiments as commands
-from fedleak_book.experiments import Experiment, Number, Results, grid, records, running, scoreboard
+from fedleak_book.experiments import Experiment, Number, Results, grid, judged, records, running
 from fedleak_book.experiments.kinds import MEAN
 from fedleak_book.experiments.results import figure_of, slug
 
@@ -203,7 +203,7 @@ def test_values_of_two_cells_are_paired_by_trial(recorded):
 def test_claims_and_their_verdict(recorded):
     assert recorded["ahead"] == pytest.approx(0.25)
     assert recorded["count"] == 5
-    (claim,) = scoreboard.load_claims("tiny")["ahead"]
+    (claim,) = judged.load_claims("tiny")["ahead"]
     assert (claim.ours, claim.n) == (pytest.approx(0.25), 4)
     assert claim.differences == ()
     assert "2 agree, 1 was not tried" in recorded.verdict("tab-tiny-1")

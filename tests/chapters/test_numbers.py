@@ -7,7 +7,7 @@ import re
 import pytest
 
 from fedleak_book import paths
-from fedleak_book.experiments import Results, notebooks, records, running, scoreboard
+from fedleak_book.experiments import Results, notebooks, records, running
 
 CHAPTERS = notebooks.chapters()
 LECTURES = [name for name in notebooks.pages() if paths.chapter_of(name) in CHAPTERS]
@@ -108,17 +108,6 @@ def test_figures_name_the_experiments_that_they_are_drawn_from(lecture):
             exec(compile(helpers[cell["id"]], "<figure>", "exec"), names)
             if "run" in "".join(cell["source"]):  # else it draws what another cell has read
                 assert getattr(names["run"], "asked", set()) == set(named), cell["id"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("chapter", CHAPTERS)
-def test_claims_that_are_kept_are_those_that_the_module_measures(chapter):
-    recorded_claims, now = scoreboard.load_claims(chapter), Results(chapter, device="cpu").measure()
-    assert recorded_claims.keys() == now.keys()
-    for id, measured in now.items():
-        for ours, then in zip(measured, recorded_claims[id], strict=True):
-            assert (ours.ours, ours.low, ours.high) == pytest.approx((then.ours, then.low, then.high), nan_ok=True), id
-            assert (ours.n, ours.differences) == (then.n, then.differences), id
 
 
 def with_helpers(cells):

@@ -1,13 +1,14 @@
-"""Compare the papers' values with the records, without running a notebook."""
+"""Judge the papers' values on what is recorded, and keep the measurements of the claims and the verdicts."""
 
+import hashlib
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from fedleak.files import write_text
-from fedleak_book import paths
+from fedleak_book import paths, scoreboard
 from fedleak_book.experiments import choices, published, records, status, verdicts
 from fedleak_book.experiments.choices import Effect
 from fedleak_book.experiments.kinds import Kind
@@ -60,25 +61,42 @@ def _recorded_cells(paper: published.Paper) -> Mapping[str, list[dict[str, Any]]
 
 
 def keep(paper: str, claims: Claimed) -> None:
-    """Write the measurements of a chapter's claims, with the records that they come from."""
-    entries = [asdict(claim) for readings in claims.values() for claim in readings]
+    """Write the measurements of a chapter's claims and its verdicts, with the digests of what they depend on."""
+    path, entries = paths.claims(paper), [asdict(claim) for readings in claims.values() for claim in readings]
     tested = {name: asdict(claim) for name, claim in choices.backtests(paper).items()}
-    document = {"records": _digests(paper), "backtests": tested, "claims": entries}
-    write_text(paths.recorded(paper) / "claims.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    document = {"records": digests(paper), "backtests": tested, "claims": entries}
+    write_text(path, _json(document))  # the verdicts read the backtests
+    scoreboard.write(paper, rows(paper, claims))
+    write_text(path, _json({"verdicts": of_verdicts(paper), **document}))
 
 
-def _digests(paper: str) -> dict[str, str]:
-    files = sorted(path for path in paths.recorded(paper).glob("*.json") if path.stem != "claims")
-    return {path.stem: json.loads(path.read_text(encoding="utf-8"))["sha256"][:16] for path in files}
+def _json(document: Any) -> str:
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def digests(paper: str) -> dict[str, str]:
+    """Return the digests of a chapter's records, by name, and of the files of what is published, by file name."""
+    records_of = sorted(path for path in paths.recorded(paper).glob("*.json") if path != paths.claims(paper))
+    named = {path.stem: json.loads(path.read_text(encoding="utf-8"))["sha256"][:16] for path in records_of}
+    return named | {path.name: _sha256(path.read_bytes()) for path in sorted(paths.published(paper).iterdir())}
+
+
+def of_verdicts(paper: str) -> str:
+    """Return the digest of a chapter's lines of ``data/verdicts.csv``."""
+    return _sha256(scoreboard.text_of(line for line in scoreboard.read() if line["paper"] == paper).encode())
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def load_claims(paper: str) -> dict[str, list[Measured]]:
-    """Read the measurements of a chapter's claims; raise `ValueError` if a table has been recorded since."""
-    path = paths.recorded(paper) / "claims.json"
+    """Read the measurements of a chapter's claims; raise `ValueError` if a record or published file has changed."""
+    path = paths.claims(paper)
     if not path.exists():
         return {}
     document = json.loads(path.read_text(encoding="utf-8"))
-    if changed := sorted({name for name, _ in document["records"].items() ^ _digests(paper).items()}):
+    if changed := sorted({name for name, _ in document["records"].items() ^ digests(paper).items()}):
         raise ValueError(
             f"the claims of {paper} were measured before {', '.join(changed)} changed: "
             f"measure them again, `fedleak claims {paper}`"
@@ -89,19 +107,3 @@ def load_claims(paper: str) -> dict[str, list[Measured]]:
         fields["effects"] = tuple(Effect(**effect) for effect in fields["effects"])
         claims.setdefault(fields["id"], []).append(Measured(**fields))
     return claims
-
-
-def is_counted(row: Mapping[str, Any]) -> bool:
-    """Return whether a value is printed by its paper, and does not repeat another value's measurement."""
-    return not row["beyond"] and not row.get("repeats")
-
-
-def count(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Count the rows of values, as `fedleak_book.counts.overview` says."""
-    printed = [row for row in values if is_counted(row)]
-    tally = Counter((row["grade"], row["verdict"]) for row in printed)
-    words = (*verdicts.DECIDED, verdicts.OPEN)
-    grades: dict[str, Any] = {grade: {word: tally[grade, word] for word in words} for grade in verdicts.GRADES}
-    depends = sum(n for (_, word), n in tally.items() if word == verdicts.DEPENDS)
-    rest = {"depends": depends, "not_attempted": tally["", verdicts.NOT_ATTEMPTED]}
-    return {**grades, **rest, "total": len(printed), "beyond": sum(row["beyond"] for row in values)}

@@ -1,0 +1,144 @@
+"""The verdicts on the papers' values as data: ``data/verdicts.csv``, which pages and `fedleak scoreboard` read.
+
+`fedleak claims` writes the lines of a chapter. What is counted here imports no experiment, which would take seconds.
+"""
+
+import csv
+import io
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedleak.files import write_text
+from fedleak_book import paths
+
+if TYPE_CHECKING:
+    from fedleak_book.experiments.published import Published
+
+AGREES, BETTER, DIFFERS, DEPENDS, OPEN = "agrees", "better", "differs", "depends", "open"
+NOT_ATTEMPTED = "not attempted"
+DECIDED = (AGREES, BETTER, DIFFERS)
+HELD, FAILED = "held", "did not hold"
+"""What became of a prediction."""
+SIGNS = {AGREES: "✓", BETTER: "▲", DIFFERS: "✗", DEPENDS: "⇄", OPEN: "≈", NOT_ATTEMPTED: "—", HELD: "✓", FAILED: "✗"}
+GRADES = "ABCD"
+PRINTED, REPEATED, BEYOND, PREDICTION = "printed", "repeated", "beyond", "prediction"
+"""What a value is: printed by its paper; one more print of a measurement that is counted once; ours; foretold by us."""
+NUMBERS, LISTS = ("ours", "low", "high"), ("blocks", "differences", "remarks")
+COLUMNS = ("paper", "id", "of", "verdict", "grade", *NUMBERS, "n", *LISTS, "note")
+UNTRIED: Mapping[str, Any] = {
+    **{"verdict": NOT_ATTEMPTED, "grade": "", "n": 0, "note": ""},
+    **dict.fromkeys(NUMBERS),
+    **{name: [] for name in LISTS},
+}
+ROUNDING = ".8g"
+"""Digits that do not depend on the processor."""
+
+
+def is_counted(row: Mapping[str, Any]) -> bool:
+    """Return whether a value is printed by its paper, and does not repeat another value's measurement."""
+    return bool(row["of"] == PRINTED)
+
+
+def read() -> list[dict[str, str]]:
+    """Read the lines of all chapters; none where nothing was judged yet."""
+    path = paths.verdicts()
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def text_of(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return lines as the file has them."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def write(paper: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write the rows of a chapter, as `verdicts.row` returns them, in place of its earlier lines."""
+    lines = [line for line in read() if line["paper"] != paper] + [_line(paper, row) for row in rows]
+    write_text(paths.verdicts(), text_of(sorted(lines, key=lambda line: line["paper"])))
+
+
+def _line(paper: str, row: Mapping[str, Any]) -> dict[str, str]:
+    numbers = {name: "" if row[name] is None else format(row[name], ROUNDING) for name in NUMBERS}
+    return {**row, "paper": paper, **numbers, **{name: "; ".join(row[name]) for name in LISTS}}
+
+
+def rows(paper: str) -> list[dict[str, Any]]:
+    """Return one row per published value of a chapter: what its paper says, verdict, grade and measurement.
+
+    Nothing is attempted in a chapter without lines; a single value that the file lacks is a `ValueError`.
+    """
+    from fedleak_book.experiments import published  # takes a second or two
+
+    lines = {line["id"]: line for line in read() if line["paper"] == paper}
+    items = published.load(paper).items
+    if not lines:
+        return [row(item, UNTRIED) for item in items.values()]
+    if missing := [key for key in items if key not in lines]:
+        raise ValueError(f"data/verdicts.csv lacks {paper} {missing[0]}: `fedleak claims {paper}` judges it")
+    return [row(item, _read_line(lines[key])) for key, item in items.items()]
+
+
+def _read_line(line: Mapping[str, str]) -> dict[str, Any]:
+    numbers = {name: float(line[name]) if line[name] else None for name in NUMBERS}
+    lists = {name: line[name].split("; ") if line[name] else [] for name in LISTS}
+    return {**line, **numbers, **lists, "n": int(line["n"])}
+
+
+def row(item: "Published", measured: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a value's row: what its paper says, and what was measured, which has the `COLUMNS` from ``verdict`` on."""
+    ours, verdict, grade = (measured[name] for name in ("ours", "verdict", "grade"))
+    return {
+        **vars(item),
+        **measured,
+        "of": PREDICTION if item.since else BEYOND if item.beyond else REPEATED if item.repeats else PRINTED,
+        "published": item.text(),
+        "difference": None if ours is None else item.difference(ours),
+        "status": f"{SIGNS[verdict]} {verdict}" + f" ({grade})" * bool(grade),
+    }
+
+
+def rank(row: Mapping[str, Any]) -> float:
+    """Return where a value stands among others, the best evidence first."""
+    return GRADES.index(row["grade"]) * len(SIGNS) + list(SIGNS).index(row["verdict"]) if row["grade"] else math.inf
+
+
+def count(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Count values by grade and verdict, and those without a grade.
+
+    ``depends`` and ``not_attempted`` are in none of the counts by grade; ``total`` is the sum of all; ``beyond`` counts
+    values that no paper prints, which are in none of the other counts. A value that repeats another is in no count.
+    """
+    printed = [row for row in values if is_counted(row)]
+    tally = Counter((row["grade"], row["verdict"]) for row in printed)
+    words = (*DECIDED, OPEN)
+    grades: dict[str, Any] = {grade: {word: tally[grade, word] for word in words} for grade in GRADES}
+    depends = sum(n for (_, word), n in tally.items() if word == DEPENDS)
+    rest = {"depends": depends, "not_attempted": tally["", NOT_ATTEMPTED]}
+    return {**grades, **rest, "total": len(printed), "beyond": sum(row["of"] == BEYOND for row in values)}
+
+
+def overview() -> dict[str, dict[str, Any]]:
+    """Count the values of every chapter that has a paper, and of ``all``; see `count`."""
+    lines, papers = read(), paths.papers()
+    counts = {paper: count([line for line in lines if line["paper"] == paper]) for paper in papers}
+    return {**counts, "all": count([line for line in lines if line["paper"] in papers])}
+
+
+def table(counts: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the counts of `overview` as text: a line for each chapter and grade, and one for what has no grade."""
+    words = list(dict.fromkeys(word for of in counts.values() for grade in GRADES for word in of[grade]))
+    rest = ["depends", "not_attempted", "total", "beyond"]
+    lines = [["", "", *words, *(word.replace("_", " ") for word in rest)]]
+    for name, of in counts.items():
+        lines += [[name, grade, *(str(of[grade][word]) for word in words), *"····"] for grade in GRADES]
+        lines.append([name, "–", *"·" * len(words), *(str(of[word]) for word in rest)])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.rjust, line, widths)) for line in lines)

@@ -1,0 +1,58 @@
+"""``data/verdicts.csv``: a line for each published value, of today's records and code."""
+
+import json
+
+import pytest
+
+from fedleak_book import paths, scoreboard
+from fedleak_book.experiments import Results, completeness, judged, published
+
+CHAPTERS = paths.chapters_with_claims()
+NUMBERS = (*scoreboard.NUMBERS, "difference")
+
+
+def test_every_published_value_has_one_line():
+    lines = [(line["paper"], line["id"]) for line in scoreboard.read()]
+    assert lines == [(name, id) for name in CHAPTERS for id in published.load(name).items]
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_verdicts_are_those_of_the_present_files(chapter):
+    """A record, a published file or a verdict that has changed since the claims were measured: `fedleak claims`."""
+    kept = json.loads(paths.claims(chapter).read_text(encoding="utf-8"))
+    assert kept["records"] == judged.digests(chapter)
+    assert kept["verdicts"] == judged.of_verdicts(chapter)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_verdicts_are_what_the_code_computes(chapter):
+    now, then = judged.rows(chapter, Results(chapter, device="cpu").measure()), scoreboard.rows(chapter)
+    for ours, kept in zip(now, then, strict=True):
+        assert [ours[name] for name in NUMBERS] == pytest.approx([kept[name] for name in NUMBERS], rel=1e-6), ours["id"]
+        assert {k: v for k, v in kept.items() if k not in (*NUMBERS, "paper")} == {
+            k: v for k, v in ours.items() if k not in NUMBERS
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_every_unprinted_setting_has_choices_or_a_reason(chapter):
+    assert completeness.unlisted(published.load(chapter)) == []
+
+
+def test_one_measurement_of_two_values_is_counted_once():
+    row = {"of": scoreboard.PRINTED, "grade": "A", "verdict": "agrees"}
+    counts = scoreboard.count([row, row | {"of": scoreboard.REPEATED}, row | {"of": scoreboard.BEYOND}])
+    assert (counts["total"], counts["A"]["agrees"], counts["beyond"]) == (1, 1, 1)
+
+
+def test_a_chapter_replaces_its_own_lines_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "verdicts", lambda: tmp_path / "verdicts.csv")
+    measured = {"of": "printed", "verdict": "open", "grade": "D", "ours": 1 / 3, "low": None, "high": 0.5, "n": 4}
+    row = {"id": "a", **measured, "blocks": ["data", "trials"], "differences": [], "remarks": [], "note": 'a "b", c'}
+    for name in ("rlu", "llg", "rlu"):
+        scoreboard.write(name, [row, row | {"id": "b"}])
+    lines = scoreboard.read()
+    assert [(line["paper"], line["id"]) for line in lines] == [("llg", "a"), ("llg", "b"), ("rlu", "a"), ("rlu", "b")]
+    assert scoreboard._read_line(lines[0]) == {**row, "paper": "llg", "ours": pytest.approx(1 / 3)}
