@@ -15,6 +15,11 @@ from notebooks.agic.experiments_gradients import (
     TABLE4,
     one_gradient,
 )
+from notebooks.agic.experiments_imagenet import (
+    TABLE2_IMAGENET,
+    TABLE4_IMAGENET,
+    TABLE4_IMAGENET_FOURS,
+)
 from notebooks.agic.experiments_matching import RULES, TABLE5, TABLE6
 from notebooks.agic.experiments_shared import CIFAR10, DESCENTS, LEVEL, network, pool
 from notebooks.agic.experiments_updates import (
@@ -58,8 +63,11 @@ __all__ = [
     "TABLE1",
     "TABLE2",
     "TABLE2_CIFAR100",
+    "TABLE2_IMAGENET",
     "TABLE3",
     "TABLE4",
+    "TABLE4_IMAGENET",
+    "TABLE4_IMAGENET_FOURS",
     "TABLE5",
     "TABLE6",
     "VARIANTS",

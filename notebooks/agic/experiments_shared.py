@@ -5,15 +5,18 @@ import dataclasses
 
 import numpy as np
 import torch
+from torchvision.models import squeezenet1_1
 from torchvision.transforms.functional import center_crop, resize
 
 from fedleak import metrics
 from fedleak.attacks.images import agic, dlg, invg
 from fedleak.data import draw
+from fedleak.data.sources import folder_of
 from fedleak.federated import fedavg
 from fedleak_book.experiments import networks
 from fedleak_book.experiments.kinds import NUMBER
 from fedleak.models import head
+from fedleak.models.zoo import Normalise
 
 NETWORK = 0  # seed of the one network that all trials of a table share
 SCORES = dict.fromkeys(("psnr", "ssim", "lpips"), NUMBER)
@@ -38,8 +41,38 @@ def pool(ctx, data, side):
     )
 
 
+PRETRAINED, WEIGHTS = "squeezenet1_1", "weights/squeezenet1_1_caffe_folded.pth"
+
+
+def pretrained(ctx):
+    """SqueezeNet 1.1 as trained on ImageNet, its last 1 x 1 convolution a fully connected head behind the mean.
+
+    The ReLU between the two is omitted, so that the outputs are the head's.
+    """
+    folder = folder_of(ctx.data_root or None)
+    if folder is None or not (folder / WEIGHTS).is_file():
+        raise FileNotFoundError(f"FEDLEAK_DATA names no folder with {WEIGHTS}")
+    state = torch.load(folder / WEIGHTS, weights_only=True, map_location=ctx.device)
+    whole, head_layer = squeezenet1_1(), torch.nn.Linear(512, 1000)
+    whole.load_state_dict(state)
+    weight, bias = state["classifier.1.weight"], state["classifier.1.bias"]
+    head_layer.load_state_dict({"weight": weight.flatten(1), "bias": bias})
+    scale = Normalise()
+    for name, values in (
+        ("mean", (0.485, 0.456, 0.406)),
+        ("std", (0.229, 0.224, 0.225)),
+    ):
+        setattr(scale, name, torch.tensor(values)[:, None, None])
+    pooled = torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+    model = torch.nn.Sequential(scale, whole.features, *pooled, head_layer)
+    model.input_shape = (3, 224, 224)
+    return model.to(ctx.device).eval()
+
+
 def network(ctx, net, data, side, trained):
     """The chapter's one network in evaluation mode, untrained or after some steps of Adam in batches of 64."""
+    if net == PRETRAINED:
+        return ctx.once(("network", net), lambda: pretrained(ctx))
 
     def train():
         images = pool(ctx, data, side)
@@ -60,9 +93,9 @@ CURVE = (20, 40, 60, 100, 150, *range(200, 801, 100), *range(1000, 2000, 250))
 CURVE += tuple(range(2000, 10000, 1000))
 
 
-def scheduled(descent, schedule):
+def scheduled(descent, schedule, **changes):
     """An attack's descent under one of the schedules: Adam by the gradient or its sign, the rate falling or not."""
-    return dataclasses.replace(descent, **DESCENTS[schedule])
+    return dataclasses.replace(descent, **DESCENTS[schedule], **changes)
 
 
 def batches(ctx, seeds, data, side, steps, batch_size):
@@ -126,6 +159,7 @@ def inverted(
     snapshots=(),
     trained=0,
     batch_norm=STORED,
+    total_variation=1e-4,
     **weighting,
 ):
     """All seeds' updates in one optimisation: originals [N, samples, ...], {iteration: images}, share of right labels.
@@ -141,17 +175,18 @@ def inverted(
     more = {"iterations": iterations, "seed": list(seeds)}
     more["snapshots"] = tuple(t for t in snapshots if t < iterations)
     labels, right = y.flatten(1), 1.0
+    smooth = dict(total_variation=total_variation)
     if method == "DLG-Adam":
         done = invg.invert_many(updates, model, labels, descent=dlg.DLG_ADAM, **more)
     elif method == "InvG":
-        more["descent"] = scheduled(invg.INVG, schedule)
+        more["descent"] = scheduled(invg.INVG, schedule, **smooth)
         done = invg.invert_many(updates, model, labels, **more)
     else:
         if steps > 1:
             labels, right = inferred(updates, model, y)
         if method == "one batch":
             weighting = dict(beta=1.0, relu=False)
-        more["descent"] = scheduled(agic.AGIC, schedule)
+        more["descent"] = scheduled(agic.AGIC, schedule, **smooth)
         more["weights"] = agic.layer_weights(**weighting)
         done = agic.invert_many([updates], [model], [labels], **more)
     return x.flatten(1, 2), {**done.snapshots, iterations: done.images}, right

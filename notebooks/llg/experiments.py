@@ -25,6 +25,7 @@ from notebooks.llg.experiments_defences import (
 from notebooks.llg.experiments_further import (
     BY_STEP,
     DLG,
+    DLG_SHORT,
     FIG5,
     PLAIN,
     READINGS,
@@ -48,7 +49,15 @@ from notebooks.llg.experiments_shared import (
 from notebooks.llg.experiments_training import FIG6, FIG6_EARLY, FIG6_ROUNDS, TWO_PARTS
 
 __all__ = ["FIG7", "FIG7_BLOCKS", "FIG7_WHOLE", "LEVELS", "TABLE1", "VARIANTS"]
-__all__ += ["BY_STEP", "DLG", "FIG5", "TABLE1_LENGTHS", "TABLE1_READINGS", "TABLE1_WHY"]
+__all__ += [
+    "BY_STEP",
+    "DLG",
+    "DLG_SHORT",
+    "FIG5",
+    "TABLE1_LENGTHS",
+    "TABLE1_READINGS",
+    "TABLE1_WHY",
+]
 __all__ += ["PLAIN", "READINGS", "RESIDUAL", "RUNTIME"]
 __all__ += ["FIG6", "FIG6_EARLY", "FIG6_ROUNDS", "TWO_PARTS"]
 

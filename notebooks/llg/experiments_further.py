@@ -1,5 +1,6 @@
 """LLG: DLG as a rival, readings of γ under FedAvg, the impact step by step, run times, and Fig. 5's networks."""
 
+import dataclasses
 import time
 
 import torch
@@ -54,6 +55,22 @@ DLG = Experiment(
     values=ASR,
     facts=("images", "held", "steps", "side"),
     fixed={"lr": LR},
+)
+
+
+SHORT = ONE | dict(batch_size=1)
+DLG_SHORT = dataclasses.replace(  # few trials of few iterations, where one takes seconds to a minute
+    DLG,
+    name="dlg_short",
+    quick=grid(**SHORT | dict(data="mnist5k", net=["cnn", "lenet"], iterations=3)),
+    paper=grid(**SHORT | dict(data=["mnist", "celeba-hair"], iterations=5))
+    + grid(**SHORT | dict(net=["cnn", "resnet20"], iterations=10))
+    + grid(
+        **SHORT
+        | dict(algorithm="FedAvg", net=["cnn", "lenet", "resnet20"], iterations=5)
+    )
+    + grid(**SHORT | dict(data="svhn", algorithm="FedAvg", iterations=20)),
+    trials=(1, 3),
 )
 
 

@@ -27,6 +27,11 @@ from notebooks.rlu.experiments_one_step import (
     REDUCED_ONE_STEP,
     VGG16_ELU,
 )
+from notebooks.rlu.experiments_resnet import (
+    ONE_STEP_RESNET50,
+    TABLE2_RESNET50,
+    TABLE4_CIFAR100,
+)
 from notebooks.rlu.experiments_schemes import OWN_IMAGES, TABLE4
 from notebooks.rlu.experiments_tables import (
     ALL_OF_TABLE2,
@@ -41,6 +46,7 @@ from notebooks.rlu.experiments_training import (
     FIG1_CIFAR100,
     FIG2,
     FIG2_CIFAR100,
+    FIG2_TINY,
     RATES,
     TABLE3,
     TABLE3_VGG16,
@@ -57,12 +63,14 @@ __all__ = [
     "FIG1_CIFAR100",
     "FIG2",
     "FIG2_CIFAR100",
+    "FIG2_TINY",
     "FIG3",
     "LR",
     "NAMES",
     "NORMAL",
     "ONE_STEP",
     "ONE_STEP_LENET",
+    "ONE_STEP_RESNET50",
     "OWN_IMAGES",
     "PARTITIONS",
     "RATES",
@@ -79,10 +87,12 @@ __all__ = [
     "TABLE2",
     "TABLE2_CIFAR10",
     "TABLE2_CIFAR100",
+    "TABLE2_RESNET50",
     "TABLE3",
     "TABLE3_VGG16",
     "TABLE4",
     "TABLE4_CHOICES",
+    "TABLE4_CIFAR100",
     "TABLE4_STRONG",
     "TABLE5",
     "TABLE5_CHOICES",

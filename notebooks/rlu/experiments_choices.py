@@ -45,14 +45,16 @@ def one_round(
     net="lenet",
     batch_size=32,
     alpha=0.5,
+    clients=CLIENTS,
 ):
-    """Every rule on every client of one round of an untrained network; RLU of several steps by Algorithm 2."""
+    """Every rule on every client, or the first of the ten, of one round; RLU of several steps by Algorithm 2."""
     generator = torch.Generator().manual_seed(spawned(seed, f"batches{of}"))
     like, n = dict(seed=spawned(seed, "weights"), activation=activation), pool.n_classes
     model = ctx.build(net, pool.shape, n, **like)
     parts = dirichlet(pool.y, CLIENTS, alpha, spawned(seed, f"partition{of}") % 2**31)
-    index = [local_batches(part, scheme.steps, batch_size, generator) for part in parts]
-    before, server = copy.deepcopy(model), Server(model, scheme, CLIENTS)
+    sizes = scheme.steps, batch_size, generator
+    index = [local_batches(part, *sizes) for part in parts[:clients]]
+    before, server = copy.deepcopy(model), Server(model, scheme, clients)
     updates = server.round([pool.x[i] for i in index], [pool.y[i] for i in index])
     read, real = (
         prepare_rules(before, auxiliary, "search"),

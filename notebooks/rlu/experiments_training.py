@@ -97,7 +97,7 @@ HUNDRED = dict(batch_size=256, alpha=0.1)  # the paper's on CIFAR-100
 FIG1_CIFAR100 = dataclasses.replace(  # a LeNet-5 where the paper has a VGG-16
     FIG1,
     name="fig1_cifar100",
-    quick=grid(data="mnist5k", stage=[0.0, 0.3]),
+    quick=grid(data="mnist5k", stage=0.0),
     paper=grid(data="cifar100", stage=[0.0, 0.2, 0.5]),
     values=FIG1.values | dict(cacc=rate("clients", 100)),
     fixed=FIG1.fixed | HUNDRED,
@@ -171,7 +171,13 @@ FIG2_CIFAR100 = dataclasses.replace(
     FIG2,
     name="fig2_cifar100",
     quick=grid(data="mnist5k", stage=0.0, size=[5, 100]),
-    paper=grid(data="cifar100", stage=[0.0, 0.5], size=[5, 10, 100]),
+    paper=grid(data="cifar100", stage=0.0, size=[5, 100]),
     fixed=FIG2.fixed | HUNDRED,
     tables=("fig2",),
+)
+FIG2_TINY = dataclasses.replace(
+    FIG2_CIFAR100,
+    name="fig2_tiny",
+    paper=grid(data="tiny-imagenet", stage=0.0, size=[5, 100]),
+    fixed=FIG2.fixed | dict(batch_size=32, alpha=0.1),
 )
