@@ -112,7 +112,7 @@ class _StackedNorm(nn.BatchNorm2d):
         runs = len(self.weight)
         if self.training or self.running_mean is None:
             # Reconstructions as channels have their own statistics. Pixels are rows, because PyTorch 2.14's gradient of
-            # a batch norm on [1, C, H, W] is wrong on a CPU if strides differ (findings/torch-batchnorm-of-one.sh).
+            # a batch norm on [1, C, H, W] is wrong on a CPU if strides differ (book/pitfalls.md).
             pixels = x.unflatten(0, (runs, -1)).permute(1, 3, 4, 0, 2)
             scale, shift = self.weight.flatten(), self.bias.flatten()
             rows = pixels.flatten(3).flatten(0, 2)
