@@ -1,6 +1,6 @@
 """The front page's findings, from the records: `python book/_ext/findings.py` writes them where they are committed.
 
-These are the pictures in `book/figures/`, which hold their numbers as text, and the README's table. The book makes its
+These are the pictures in `book/figures/`, which hold their numbers as text, and the README's finding. The book makes its
 own cards when it is built. A test compares what is committed with the records.
 """
 
@@ -234,13 +234,11 @@ def cards() -> str:
 
 
 def in_the_readme() -> str:
-    """Return the findings as a table of the README."""
-    lines = ["| | |", "|---|---|"]
-    for path, finding in pictures():
-        picture = f"![{finding.ylabel.capitalize()} against {finding.xlabel}](book/figures/{path.name})"
-        link = f"[Chapter {number(finding)}](notebooks/{finding.chapter}.ipynb)"
-        lines.append(f"| **{finding.title}.** {finding.text} ({link}.) | {picture} |")
-    return "\n".join(lines)
+    """Return the README's finding, the first one, with its picture."""
+    path, finding = next(pictures())
+    picture = f"![{finding.ylabel.capitalize()} against {finding.xlabel}](book/figures/{path.name})"
+    link = f"[Chapter {number(finding)}](notebooks/{finding.chapter}.ipynb)"
+    return f"**{finding.title}.** {finding.text} ({link}.)\n\n{picture}"
 
 
 BETWEEN = re.compile(r"(?<=<!-- findings -->\n).*(?=\n<!-- /findings -->)", re.S)
@@ -270,7 +268,7 @@ def pictures() -> Iterator[tuple[Path, Finding]]:
 
 
 def main() -> None:
-    """Write the pictures, and the README's table."""
+    """Write the pictures, and the README's finding."""
     with mpl.rc_context():
         sns.set_theme(style="whitegrid", palette="colorblind", font_scale=0.9)
         mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "fedleak", "font.sans-serif": ["DejaVu Sans"]})
