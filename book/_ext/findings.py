@@ -1,7 +1,7 @@
 """The front page's findings, from the records: `python book/_ext/findings.py` writes them where they are committed.
 
-These are the pictures in `book/figures/`, which hold their numbers as text, and the README's finding. The book makes its
-own cards when it is built. A test compares what is committed with the records.
+These are the pictures in `book/figures/`, which hold their numbers as text, and the README's finding. The book makes
+its own cards when it is built. A test compares what is committed with the records.
 """
 
 import io

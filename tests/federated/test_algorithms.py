@@ -178,7 +178,8 @@ def test_running_statistics_become_the_mean_of_the_clients(norm, name):
     update = server.round(x, y)[0]
     for entry, value in statistics(model).items():
         mean = torch.stack([statistics(other.model)[entry].double() for other in alone]).mean(0)
-        assert torch.equal(value, mean.to(value.dtype)) and value.any()
+        assert torch.equal(value, mean.to(value.dtype))
+        assert value.any()
         assert entry not in update.tensors
     assert norm != "a frozen parameter" or not model[1].apart.any(), "no state has it"
 
