@@ -20,8 +20,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Subset
-from torchvision import datasets
-from torchvision.transforms import v2
 
 from fedleak.data.images import stratified_choice
 
@@ -59,11 +57,13 @@ class Raw:
 
         Tokens are int64 [M, L], rows float32 [M, D].
         """
+        if size:
+            from torchvision.transforms.v2.functional import resize  # takes seconds to import
         chunks = []
         for some in torch.from_numpy(indices).split(CHUNK):
             chunk = torch.from_numpy(np.stack([self.pixels[index] for index in some.tolist()]))
             chunk = chunk.permute(0, 3, 1, 2) if chunk.dtype == torch.uint8 else chunk
-            chunks.append((v2.functional.resize(chunk, list(size), antialias=True) if size else chunk).contiguous())
+            chunks.append((resize(chunk, list(size), antialias=True) if size else chunk).contiguous())
         return torch.cat(chunks)
 
     def rows(self, indices: np.ndarray, note: str = "") -> "Raw":
@@ -120,10 +120,18 @@ class Encoded:
         return np.asarray(self.prepare(decoded) if self.prepare else decoded)
 
 
-FACE = v2.CenterCrop(178)
-"""Cuts the largest centred square out of a face of CelebA, 218 high and 178 wide."""
-PHOTOGRAPH = v2.Compose([v2.Resize(256, interpolation=v2.InterpolationMode.BICUBIC), v2.CenterCrop(224)])
-"""Brings an ImageNet photograph to 224x224 as its test protocol does."""
+def face(image: Image.Image) -> Image.Image:
+    """Cut the largest centred square out of a face of CelebA, 218 high and 178 wide."""
+    from torchvision.transforms.v2 import CenterCrop
+
+    return CenterCrop(178)(image)
+
+
+def photograph(image: Image.Image) -> Image.Image:
+    """Bring an ImageNet photograph to 224x224 as its test protocol does."""
+    from torchvision.transforms.v2 import CenterCrop, Compose, InterpolationMode, Resize
+
+    return Compose([Resize(256, interpolation=InterpolationMode.BICUBIC), CenterCrop(224)])(image)
 
 
 # MNIST's idx files, as torchvision downloads them or beside each other, compressed or not
@@ -167,12 +175,16 @@ def _idx(path: Path, *shape: int) -> tuple[np.ndarray, bool]:
 # torchvision's other layouts: a reader is called where its mark is there
 
 
-def _cifar(kind: type[datasets.CIFAR10], root: Path, split: str) -> Raw:
-    dataset = kind(root, train=split == "train")
+def _cifar(kind: str, root: Path, split: str) -> Raw:
+    from torchvision import datasets
+
+    dataset = getattr(datasets, kind)(root, train=split == "train")
     return Raw(dataset.data, np.asarray(dataset.targets), tuple(dataset.classes), SOURCE)
 
 
 def _svhn(root: Path, split: str) -> Raw:
+    from torchvision import datasets
+
     dataset = datasets.SVHN(root, split=split)
     return Raw(dataset.data.transpose(0, 2, 3, 1), dataset.labels, DIGITS, SOURCE)
 
@@ -182,12 +194,14 @@ def _celeba(root: Path, split: str, hair: bool, crop: bool = True) -> Raw:
 
     By hair colour: the faces that have exactly one of the five.
     """
+    from torchvision import datasets
+
     dataset = datasets.CelebA(root, split=split)
     wanted = ["Bald", *(f"{colour}_Hair" for colour in HAIR[1:])] if hair else ["Male"]
     attributes = dataset.attr[:, [dataset.attr_names.index(name) for name in wanted]].numpy().astype(np.int64)
     files = [root / dataset.base_folder / "img_align_celeba" / file for file in dataset.filename]
     labels = attributes.argmax(axis=1) if hair else attributes[:, 0]
-    raw = Raw(Encoded(files, FACE if crop else None), labels, HAIR if hair else GENDER, SOURCE)
+    raw = Raw(Encoded(files, face if crop else None), labels, HAIR if hair else GENDER, SOURCE)
     return raw.rows(np.flatnonzero(attributes.sum(axis=1) == 1)) if hair else raw
 
 
@@ -197,6 +211,8 @@ def _tiny_imagenet(root: Path, split: str) -> Raw:
     labels = {wnid: label for label, wnid in enumerate(sorted((folder / "wnids.txt").read_text().split()))}
     words = dict(line.split("\t", 1) for line in (folder / "words.txt").read_text(encoding="utf-8").splitlines())
     if split == "train":
+        from torchvision import datasets
+
         samples = datasets.ImageFolder.make_dataset(folder / "train", labels, (".jpeg",), allow_empty=True)
     else:
         with naming(annotations := folder / "val" / "val_annotations.txt"):
@@ -211,9 +227,11 @@ def _imagenet(root: Path, split: str) -> Raw | None:
     part = "train" if split == "train" else "val"
     if not (root / part).is_dir():  # torchvision would start to unpack archives of 150 GB
         return None
+    from torchvision import datasets
+
     dataset = datasets.ImageNet(root, split=part)
     names = tuple(names[0] for names in dataset.classes)
-    return _files(dataset.samples, names, PHOTOGRAPH, 1_281_167 if split == "train" else 50_000)
+    return _files(dataset.samples, names, photograph, 1_281_167 if split == "train" else 50_000)
 
 
 def _files(samples: list[tuple[str, int]], names: tuple[str, ...], prepare: Prepare | None, official: int) -> Raw:
@@ -223,8 +241,8 @@ def _files(samples: list[tuple[str, int]], names: tuple[str, ...], prepare: Prep
 
 LAYOUTS: dict[str, tuple[str, Callable[..., Raw | None]]] = {
     "svhn": ("{split}_32x32.mat", _svhn),
-    "cifar10": (datasets.CIFAR10.base_folder, partial(_cifar, datasets.CIFAR10)),
-    "cifar100": (datasets.CIFAR100.base_folder, partial(_cifar, datasets.CIFAR100)),
+    "cifar10": ("cifar-10-batches-py", partial(_cifar, "CIFAR10")),
+    "cifar100": ("cifar-100-python", partial(_cifar, "CIFAR100")),
     "celeba-hair": ("celeba/img_align_celeba", partial(_celeba, hair=True)),
     "celeba-gender": ("celeba/img_align_celeba", partial(_celeba, hair=False)),
     "tiny-imagenet": ("tiny-imagenet-200", _tiny_imagenet),
@@ -274,7 +292,7 @@ def _archive(path: Path, name: str, split: str, crop: bool = True) -> Raw:
         offsets, labels = fields["offsets"], fields[key]
         if (np.diff(offsets) < 0).any() or offsets[-1] != len(fields["blob"]):
             raise ValueError("its offsets do not fit its images")
-        square = FACE if name.startswith("celeba") and crop else None
+        square = face if name.startswith("celeba") and crop else None
         pixels = Encoded(np.split(fields["blob"], offsets[1:-1]), square, archive=path)
     if key == "hair":  # -1: none of the five colours, or several
         pixels, labels = Subset(pixels, np.flatnonzero(labels >= 0).tolist()), labels[labels >= 0]

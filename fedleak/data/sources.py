@@ -10,8 +10,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torchvision import datasets
-from torchvision.datasets.utils import download_and_extract_archive
 
 from fedleak.data import embedded, readers
 from fedleak.data.catalogue import SPLITS, Entry, catalogue, checked, entry
@@ -133,14 +131,34 @@ def _raw(
 
 TINY_URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 TINY_MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
+
+
+def _by_torchvision(kind: str, *options: dict[str, str]) -> Callable[[Path], None]:
+    """Return a download of one of torchvision's data sets, once for each of the options."""
+
+    def download(folder: Path) -> None:
+        from torchvision import datasets  # takes seconds to import
+
+        for option in options or ({},):
+            getattr(datasets, kind)(folder, download=True, **option)
+
+    return download
+
+
+def _tiny_imagenet(folder: Path) -> None:
+    from torchvision.datasets.utils import download_and_extract_archive
+
+    download_and_extract_archive(TINY_URL, folder, md5=TINY_MD5)
+
+
 DOWNLOADS: dict[str, Callable[[Path], object]] = {
-    "mnist": lambda folder: datasets.MNIST(folder, download=True),
-    "svhn": lambda folder: [datasets.SVHN(folder, split=split, download=True) for split in ("train", "test")],
-    "cifar10": lambda folder: datasets.CIFAR10(folder, download=True),
-    "cifar100": lambda folder: datasets.CIFAR100(folder, download=True),
-    "celeba-hair": lambda folder: datasets.CelebA(folder, download=True),
-    "celeba-gender": lambda folder: datasets.CelebA(folder, download=True),
-    "tiny-imagenet": lambda folder: download_and_extract_archive(TINY_URL, folder, md5=TINY_MD5),
+    "mnist": _by_torchvision("MNIST"),
+    "svhn": _by_torchvision("SVHN", {"split": "train"}, {"split": "test"}),
+    "cifar10": _by_torchvision("CIFAR10"),
+    "cifar100": _by_torchvision("CIFAR100"),
+    "celeba-hair": _by_torchvision("CelebA"),
+    "celeba-gender": _by_torchvision("CelebA"),
+    "tiny-imagenet": _tiny_imagenet,
 }
 """torchvision's downloads, which verify checksums."""
 

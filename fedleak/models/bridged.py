@@ -4,7 +4,6 @@ import itertools
 
 import torch
 from torch import nn
-from torchvision import models as vision
 
 from fedleak.models.chains import chain
 from fedleak.models.heads import head
@@ -37,7 +36,9 @@ def vgg11(shape: tuple[int, int, int], n_classes: int) -> nn.Module:
     """
     if any(not 32 <= side < 64 for side in shape[1:]):
         raise ValueError(f"vgg11 is built for images of 32 x 32, got {shape[1]} x {shape[2]}")
-    model = vision.vgg11(num_classes=n_classes, dropout=0.0)
+    from torchvision.models import vgg11 as torchvisions
+
+    model = torchvisions(num_classes=n_classes, dropout=0.0)
     if shape[0] != 3:
         model.features[0] = nn.Conv2d(shape[0], 64, 3, padding=1)
     model.avgpool = nn.Identity()

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torchvision import models as vision
-from torchvision.models.resnet import BasicBlock
 
 
 class CNN(nn.Sequential):
@@ -127,6 +125,8 @@ def _stem(channels: int, width: int) -> nn.Sequential:
 
 def _blocks(width: int, blocks_per_stage: int) -> nn.Sequential:
     """Make three stages of `blocks_per_stage` basic blocks, of `width`, 2 `width` and 4 `width` channels."""
+    from torchvision.models.resnet import BasicBlock  # takes seconds to import, and small networks need none
+
     blocks: list[nn.Module] = []
     channels = width
     for stage, planes in enumerate((width, 2 * width, 4 * width)):
@@ -205,6 +205,8 @@ def vgg(name: str, shape: tuple[int, int, int], n_classes: int, width: float = 1
     if min(shape[1:]) < 32 or (side > SMALL and not norm):
         most = "" if norm else f" and at most {SMALL} x {SMALL}"
         raise ValueError(f"{name} takes images of at least 32 x 32{most}, got {shape[1]} x {shape[2]}")
+    from torchvision import models as vision
+
     config = vision.vgg.cfgs[{"11": "A", "13": "B", "16": "D", "19": "E"}[name.removeprefix("vgg").removesuffix("_bn")]]
     plan = [round(width * size) if isinstance(size, int) else size for size in config]
     model = vision.VGG(vision.vgg.make_layers(plan, norm), n_classes, dropout=0.0)
@@ -248,6 +250,8 @@ def resnet(name: str, shape: tuple[int, int, int], n_classes: int, small: bool |
 
     `small` decides about the stem where the size of the images should not.
     """
+    from torchvision import models as vision
+
     model = getattr(vision, name)(num_classes=n_classes)
     if small if small is not None else max(shape[1:]) <= SMALL:
         model.conv1 = _convolution(nn.Conv2d(shape[0], 64, 3, padding=1, bias=False))
