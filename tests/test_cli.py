@@ -52,6 +52,33 @@ print([name for name in heavy.split() if name in sys.modules])
     assert output.count("Chapter, such as llg") == 2, "arguments have a description, too"
 
 
+def test_a_wrong_run_imports_nothing_that_takes_seconds():
+    code = """
+import sys
+from fedleak.cli import app
+for words in ("run nonesuch", "run llg -p trials True", "run llg -p record no", "run llg -p sed 1"):
+    try:
+        app(words.split(), prog_name="fedleak")
+    except SystemExit as end:
+        assert end.code == 1
+print([name for name in ("torch", "numpy", "pandas", "papermill", "nbformat") if name in sys.modules])
+"""
+    assert python(code) == "[]\n"
+
+
+def test_data_models_and_rounds_import_neither_torchvision_nor_sympy():
+    code = """
+import sys
+import fedleak
+print("torch" in sys.modules)
+import fedleak.data, fedleak.models, fedleak.federated
+images = fedleak.data.load("mnist5k")
+fedleak.models.build("lenet", images.shape, 10, seed=0)
+print([name for name in ("torchvision", "sympy", "torch._dynamo", "pandas") if name in sys.modules])
+"""
+    assert python(code) == "False\n[]\n"
+
+
 def test_attacks_and_audit_import_no_extra():
     code = """
 import sys
@@ -94,9 +121,9 @@ def test_run_passes_everything_on(executed, monkeypatch):
     monkeypatch.setattr(cluster, "reach", reached.append)
     settings = ["--profile", "paper", "--device", "cuda", "--record", "--out", "here.ipynb"]
     first = ["-p", "trials", "100", "--parameter", "data_root", "None"]
-    result = invoke("run", *first, "llg", *settings, "-p", "lr", "1e-3", "-p", "name", "x")
+    result = invoke("run", *first, "llg", *settings, "-p", "seed", "7")
     assert result.exit_code == 0, result.output
-    values = {"trials": 100, "data_root": None, "lr": 1e-3, "name": "x", "record": True}
+    values = {"trials": 100, "data_root": None, "seed": 7, "record": True}
     assert executed == [("llg", {"profile": "paper", "device": "cuda", **values}, Path("here.ipynb"))]
     assert "wrote out.ipynb" in result.output
     assert invoke("run", "llg", "-p", "trials=3").exit_code == 0
@@ -118,6 +145,10 @@ def test_values_are_read_as_papermill_reads_them(text):
         (["run", "nonesuch"], "no notebook 'nonesuch'"),
         (["run", "llg", "-p", "trials"], "-p takes a name and a value"),
         (["run", "../llg"], "no notebook '../llg'"),
+        (["run", "llg", "-p", "trails", "3"], "did you mean 'trials'?"),
+        (["run", "llg", "-p", "record", "false"], "record is True or False"),
+        (["run", "llg", "-p", "trials", "2.5"], "trials is a whole number"),
+        (["run", "llg", "-p", "seed", "1e3"], "seed is a whole number"),
     ],
 )
 def test_a_mistake_is_one_clear_line(words, message):

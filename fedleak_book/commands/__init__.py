@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
+from fedleak_book import parameters
 from fedleak_book.commands import coursework, experiments
 
 
@@ -67,11 +68,12 @@ def run(
     The result takes its name only once every cell has run. A run that was interrupted goes on where it stopped
     when it is started again with the same parameters.
     """
-    from fedleak_book.experiments import notebooks
-
     values = {"profile": profile, "device": device} | dict(_parse(pair) for pair in parameter or [])
     if record:
         values["record"] = True
+    parameters.check_call(name, values)  # before anything that takes seconds to import
+    from fedleak_book.experiments import notebooks
+
     if scheduler:
         from fedleak_book.experiments import cluster
 
@@ -101,7 +103,9 @@ def book(
     "- `fedleak grade submissions --jobs 4 --resume --feedback feedback`"
 )
 def grade(
-    folder: Annotated[Path, typer.Argument(help="STUDENT/ASSIGNMENT.py, or STUDENT.py for a single assignment.")],
+    folder: Annotated[
+        Path, typer.Argument(help="STUDENT/ASSIGNMENT.py or .ipynb, or STUDENT.py for a single assignment.")
+    ],
     out: Annotated[Path, typer.Option(help="CSV file with a row per student and assignment.")] = Path("grades.csv"),
     assignment: Annotated[
         list[str] | None, typer.Option(help="Assignment to grade (repeatable). [default: all]")
@@ -118,9 +122,12 @@ def grade(
     from fedleak_book.coursework import grading, sandbox
 
     seed = secrets.randbits(32) if seed is None else seed
-    rows = grading.grade(folder, out, grading.Settings(timeout, seed), assignment or (), feedback, jobs, resume)
-    isolated = sandbox.isolation().says or "YOUR RIGHTS (see book/coursework/teachers.md)"
-    typer.echo(f"seed {seed}; submissions run with: {isolated}")
+    settings = grading.Settings(timeout, seed)
+    rows = grading.grade(folder, out, settings, assignment or (), feedback, jobs, resume)
+    way = sandbox.isolation()
+    typer.echo(f"seed {seed}; submissions run with: {way.says or 'YOUR RIGHTS (see book/coursework/teachers.md)'}")
+    for reason in way.stronger:
+        typer.secho(f"weaker isolation than Linux offers. {reason}", err=True, fg=typer.colors.YELLOW)
     for row in rows:
         typer.echo("{student:20s} {assignment:9s} {points:3d} of {max} {seconds:6.1f} s  {error}".format(**row)[:160])
     typer.echo(f"wrote {out}")

@@ -1,6 +1,5 @@
 """Run the chapters through papermill, and build the book from the executed notebooks."""
 
-import difflib
 import hashlib
 import json
 import os
@@ -22,6 +21,7 @@ from fedleak import files
 from fedleak.errors import Failed, extra
 from fedleak_book import paths
 from fedleak_book.experiments.imports import imported_files
+from fedleak_book.parameters import check_call
 
 with extra("book"):
     import nbformat
@@ -62,24 +62,13 @@ def execute(
     """Execute a chapter from the project's root and return the executed copy.
 
     Papermill writes to a temporary name beside `out` (by default where the book looks for the chapter), which is
-    renamed once every cell has run: an `out` that exists is always complete. Raises `ValueError` for a notebook or a
-    parameter of its `parameters` cell that does not exist; `PermissionError`, before anything runs, if `out` cannot be
+    renamed once every cell has run: an `out` that exists is always complete. Raises `ValueError` as
+    `fedleak_book.parameters.check_call`; `PermissionError`, before anything runs, if `out` cannot be
     written or is a folder; `NotebookFailed` if a cell raises, and keeps the partial notebook in `_build/failed/`.
     """
     source = paths.source_notebook(name)
-    if name not in available():
-        raise ValueError(f"no notebook {name!r}; there are: {', '.join(available()) or 'none'}")
     values = {**QUICK, **parameters}
-    declared = papermill.inspect_notebook(str(source))
-    if unknown := sorted(set(values) - set(declared)):
-        close = dict.fromkeys(near for key in unknown for near in difflib.get_close_matches(key, declared, 3))
-        hint = f": did you mean {' or '.join(map(repr, close))}?" if close else ""
-        listed = ", ".join(f"{key} ({value['default']})" for key, value in declared.items())
-        raise ValueError(f"{name} has no parameter {', '.join(map(repr, unknown))}{hint}; it has: {listed or 'none'}")
-    for key, value in values.items():
-        default = declared[key]["default"]
-        if isinstance(value, str) and default.lstrip("-").replace(".", "", 1).isdigit():
-            raise ValueError(f"{name}'s parameter {key!r} is a number ({default} by default), not {value!r}")
+    check_call(name, values)
     out = Path(out or paths.executed_notebook(name)).resolve()
     try:
         partial = files.reserve(out, ".ipynb")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedleak_book import paths, scoreboard
+from fedleak_book import parameters, paths, scoreboard
 from fedleak_book.experiments import judged, published, records, running, verdicts
 from fedleak_book.experiments.claims import Claims, matching_rows
 from fedleak_book.experiments.context import Context
@@ -89,10 +89,8 @@ class Results:
         scheduler: str = "",
         others: str = "again",
     ):
-        if profile not in ("quick", "paper"):
-            raise ValueError(f"profile is 'quick' or 'paper', not {profile!r}")
-        if trials < 0:
-            raise ValueError(f"trials is 0 (each experiment's own number) or more, got {trials}")
+        asked = {"profile": profile, "device": device, "seed": seed, "trials": trials}
+        parameters.check(asked | {"data_root": data_root, "record": record, "scheduler": scheduler})
         self.paper, self.profile, self.trials, self.context = paper, profile, trials, Context(device, data_root)
         self.how: dict[str, Any] = {"seed": seed, "scheduler": scheduler, "others": others}
         self.writing, self.replaces = record, record and profile == "paper"

@@ -1,0 +1,46 @@
+"""A notebook's parameters: what is refused, in a run and where papermill alone hands them on."""
+
+import json
+
+import pytest
+
+from fedleak_book import parameters, paths
+from fedleak_book.experiments import Results
+
+WRONG = [
+    ("record", "false"),
+    ("record", 0),
+    ("trials", 2.5),
+    ("trials", True),
+    ("trials", -1),
+    ("seed", 1e3),
+    ("seed", "7"),
+    ("profile", "Paper"),
+    ("device", "tpu"),
+    ("data_root", 5),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_a_value_of_another_kind_is_refused_wherever_it_comes_in(name, value):
+    for call in (lambda: parameters.check_call("llg", {name: value}), lambda: Results("llg", **{name: value})):
+        with pytest.raises(ValueError, match=f"{name} is "):
+            call()
+
+
+def test_every_notebook_has_parameters_that_their_defaults_fit():
+    for file in (paths.root() / "notebooks").glob("*.ipynb"):
+        defaults = parameters.declared(file)
+        assert defaults.keys() == parameters.KINDS.keys(), file
+        parameters.check(defaults)
+
+
+def test_further_parameters_are_of_their_defaults_kind(tmp_path):
+    source = "on = True\nrate: float = 0.1\nname = ''\ncount = 3\nhalf = 1 / 2\n"
+    cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": [source]}
+    (tmp_path / "x.ipynb").write_text(json.dumps({"cells": [cell]}))
+    defaults = parameters.declared(tmp_path / "x.ipynb")
+    parameters.check({"on": False, "rate": 1, "name": "a", "count": -2, "half": "?"}, defaults)
+    for wrong in ({"on": "no"}, {"rate": "1"}, {"rate": True}, {"name": 3}, {"count": 3.0}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} is "):
+            parameters.check(wrong, defaults)
