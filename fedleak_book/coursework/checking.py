@@ -1,8 +1,10 @@
 """Check one's own solution, in a notebook or a script."""
 
+import contextlib
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 from fedleak_book.coursework import wire
 from fedleak_book.coursework.assignment import Assignment, Check, Outcome, Result, Student, run_check
 from fedleak_book.coursework.checks import agic, defences, gdbr, lia_sa, llg, rlu
-from fedleak_book.coursework.worker import answer, load, value_of
+from fedleak_book.coursework.worker import Submission, value_of
 
 ASSIGNMENTS = {module.ASSIGNMENT.name: module.ASSIGNMENT for module in (llg, lia_sa, rlu, gdbr, agic, defences)}
 """By name, in the book's order."""
@@ -25,31 +27,38 @@ def assignment(name: str) -> Assignment:
 
 def local(functions: Mapping[str, Any]) -> Student:
     """Return a student with these functions, which run in this process on copies of the arguments."""
-    path = Path(functions.get("__file__") or "submission.py")
-    return lambda name, *arguments: value_of(answer(lambda: functions, path, name, list(wire.plain(arguments))), name)
+    return _student(Submission(Path(functions.get("__file__") or "submission.py"), functions=functions))
+
+
+def _student(submission: Submission) -> Student:
+    file = submission.path.name
+    return lambda name, *arguments: value_of(submission.answer(name, list(wire.plain(arguments))), name, file)
 
 
 class _OutOfTime(BaseException):
     """Not an `Exception`, which a submission may catch."""
 
 
-def _in_time(limit: float, check: Check, student: Student, seed: int) -> Outcome:
-    """Run one check, and end it at the limit, which only a main thread of Linux or macOS can."""
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise `_OutOfTime` in a block that takes longer, which only a main thread of Linux or macOS can."""
 
     def end(*_: Any) -> None:
         raise _OutOfTime
 
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        return run_check(check, student, seed)
+        yield
+        return
     before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, limit)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        return run_check(check, student, seed)
-    except _OutOfTime:
-        return Outcome(check, "stopped", f"no answer after {limit:g} s", "is there a loop without end?")
+        yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+_CHECKING: ContextVar[bool] = ContextVar("_CHECKING", default=False)
 
 
 def check(
@@ -62,6 +71,7 @@ def check(
 ) -> Result:
     """Check a solution, print a line of feedback for every check, and return the result.
 
+    Where a file that is being checked calls this function itself, nothing is checked again: the result is empty.
     Raises `ValueError` for an unknown assignment or function; `FileNotFoundError` if the file does not exist.
 
     Parameters
@@ -69,8 +79,8 @@ def check(
     name
         The assignment, one of `ASSIGNMENTS`.
     solution
-        A module, a file, a dictionary of functions (``globals()`` in a notebook), or a single function, of which
-        only its own checks are run.
+        A module, a Python file, a notebook (``.ipynb``: its code cells run), a dictionary of functions (``globals()``
+        in a notebook), or a single function, of which only its own checks are run.
     seed
         Seed of the random inputs.
     limit
@@ -79,19 +89,47 @@ def check(
         Print the feedback.
     """
     chosen = assignment(name)
-    checks = chosen.checks
+    checks, submission = chosen.checks, None
+    if _CHECKING.get():
+        return Result(name, ())
     if isinstance(solution, str | Path):
         if not Path(solution).is_file():
             raise FileNotFoundError(f"no file {str(solution)!r}")
-        solution = load(Path(solution))
-    if isinstance(solution, ModuleType):
+        submission = Submission(Path(solution), Path(solution).read_bytes())
+    elif isinstance(solution, ModuleType):
         solution = vars(solution)
-    if not isinstance(solution, Mapping):
+    elif not isinstance(solution, Mapping):
         checks = [c for c in checks if c.function == solution.__name__]
         if not checks:
             raise ValueError(f"{name} has no function {solution.__name__!r}; it has: {', '.join(chosen.functions)}")
         solution = {solution.__name__: solution}
-    result = Result(name, tuple(_in_time(limit, c, local(solution), seed) for c in checks))
+    token = _CHECKING.set(True)
+    try:
+        result = Result(name, _outcomes(checks, submission, solution, seed, limit))
+    finally:
+        _CHECKING.reset(token)
     if show:
         print(result)
     return result
+
+
+def _outcomes(
+    checks: list[Check], submission: Submission | None, functions: Any, seed: int, limit: float
+) -> tuple[Outcome, ...]:
+    """Run the checks, each with the time limit, and a file before them, with a limit of its own."""
+    student, hint = local(functions) if submission is None else _student(submission), "is there a loop without end?"
+    if submission:
+        try:
+            with contextlib.suppress(Exception, SystemExit), _time_limit(limit):
+                submission.run()
+        except _OutOfTime:
+            message = f"the file was stopped after {limit:g} s: it runs as a whole before its functions do"
+            return tuple(Outcome(check, "stopped", message, hint) for check in checks)
+    outcomes = []
+    for check in checks:
+        try:
+            with _time_limit(limit):
+                outcomes.append(run_check(check, student, seed))
+        except _OutOfTime:
+            outcomes.append(Outcome(check, "stopped", f"no answer after {limit:g} s", hint))
+    return tuple(outcomes)

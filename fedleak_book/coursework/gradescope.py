@@ -14,7 +14,7 @@ from typing import Any
 from fedleak import files
 from fedleak_book import paths
 from fedleak_book.coursework.checking import ASSIGNMENTS, assignment
-from fedleak_book.coursework.grading import Settings, Submission, grade_one
+from fedleak_book.coursework.grading import Settings, Submission, grade_one, handed_in
 
 SETUP = """#!/usr/bin/env bash
 set -e
@@ -41,7 +41,7 @@ CARRIED = ("pyproject.toml", "setup.py", "requirements.lock", "README.md", "LICE
 
 def results(name: str, folder: Path, settings: Settings, student: str = "") -> dict[str, Any]:
     """Grade ``folder/name.py`` and return Gradescope's format: one test per check, with its feedback."""
-    result, seconds = grade_one(Submission(student, name, folder / f"{name}.py"), settings)
+    result, seconds = grade_one(Submission(student, name, handed_in(folder, name)), settings)
     tests = [
         {
             "name": f"{outcome.check.name}: {outcome.check.says}",
@@ -85,6 +85,6 @@ def export(folder: Path, only: Sequence[str], seed: int) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
-    drawn = Settings(seed=int(Path("source", "seed").read_text(encoding="utf-8")))
+    drawn = Settings(seed=int(Path("source", "seed").read_text(encoding="utf-8")), hidden=(Path.cwd(),))
     graded = results(sys.argv[1], Path("submission"), drawn, student(Path("submission_metadata.json")))
     files.write_text(Path("results", "results.json"), json.dumps(graded, indent=1))

@@ -8,6 +8,7 @@ import contextlib
 import csv
 import hashlib
 import multiprocessing
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -24,11 +25,11 @@ from fedleak_book import paths
 from fedleak_book.coursework import similarity
 from fedleak_book.coursework.assignment import Outcome, Result, run_check
 from fedleak_book.coursework.checking import ASSIGNMENTS, assignment
-from fedleak_book.coursework.sandbox import Remote
+from fedleak_book.coursework.sandbox import Remote, Way, isolation
 
 LARGEST = 2**20
-"""Bytes of a submission."""
-FIXED = ("student", "assignment", "points", "max", "seconds", "error", "similar", "imports", "file")
+"""Bytes of a submission; a notebook, with pictures in it, may have 20 times as many."""
+FIXED = ("student", "assignment", "points", "max", "seconds", "error", "isolation", "similar", "imports", "file")
 """Columns of the grade book before those of the checks."""
 UNGRADED = "not graded"
 """Status of checks that the machine's fault kept from running; `grade` tries them again when it resumes."""
@@ -51,11 +52,20 @@ class Settings(NamedTuple):
     seed: int = 0
     hidden: tuple[Path, ...] = ()
     """Folders that a submission's process need not see."""
+    way: Way | None = None
+    """How submissions run: by default in the strongest way that works here."""
+
+
+def handed_in(folder: Path, name: str) -> Path:
+    """Return the file of an assignment: ``name.ipynb`` where there is no ``name.py``."""
+    file, notebook = folder / f"{name}.py", folder / f"{name}.ipynb"
+    return notebook if notebook.is_file() and not os.path.lexists(file) else file
 
 
 def submissions(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
     """Find the submissions in a folder: ``student/assignment.py``, or ``student.py`` for a single assignment.
 
+    A notebook, ``.ipynb``, does in place of the Python file.
     A student who lacks an assignment that is asked for, or that somebody else has handed in, gets an entry for it.
     Raises `FileNotFoundError` if there is no such folder; `ValueError` if it holds no submission, for an unknown
     assignment, or for ``student.py`` without exactly one assignment.
@@ -64,16 +74,18 @@ def submissions(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
         raise FileNotFoundError(f"no folder {str(folder)!r}")
     wanted = [assignment(name).name for name in only]
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "_")))
-    students, single = [e for e in entries if e.is_dir()], [e for e in entries if e.suffix == ".py"]
+    students = [entry for entry in entries if entry.is_dir()]
+    stems = dict.fromkeys(entry.stem for entry in entries if entry.suffix in (".py", ".ipynb"))
+    single = [handed_in(folder, stem) for stem in stems]
     if single and len(wanted) != 1:
         raise ValueError(f"{single[0].name} is a single file: say which assignment it is for, with --assignment NAME")
-    wanted = wanted or [name for name in ASSIGNMENTS if any((student / f"{name}.py").is_file() for student in students)]
+    wanted = wanted or [name for name in ASSIGNMENTS if any(handed_in(student, name).is_file() for student in students)]
     if not wanted or not (students or single):
         expected = ", ".join(f"{name}.py" for name in ASSIGNMENTS)
         raise ValueError(f"no submissions in {str(folder)!r}: expected a folder for each student with {expected}")
     submissions_found = [Submission(file.stem, wanted[0], file) for file in single]
     return submissions_found + [
-        Submission(student.name, name, student / f"{name}.py") for student in students for name in wanted
+        Submission(student.name, name, handed_in(student, name)) for student in students for name in wanted
     ]
 
 
@@ -82,12 +94,11 @@ def read(path: Path) -> bytes:
     if path.is_symlink():
         raise ValueError(f"{path.name} is a link")
     if not path.is_file():
-        notebook = path.with_suffix(".ipynb")
-        notebook_hint = f"; a notebook {notebook.name} is there: export it as Python" if notebook.is_file() else ""
-        raise ValueError(f"{path.name} is missing{notebook_hint}")
+        raise ValueError(f"{path.name} is missing")
+    largest = LARGEST * (20 if path.suffix == ".ipynb" else 1)
     try:
-        if path.stat().st_size > LARGEST:
-            raise ValueError(f"{path.name} has more than 1 MiB")
+        if path.stat().st_size > largest:
+            raise ValueError(f"{path.name} has more than {largest // 2**20} MiB")
         return path.read_bytes()
     except OSError as error:
         raise ValueError(f"{path.name} cannot be read: {error.strerror}") from error
@@ -104,7 +115,8 @@ def grade_one(submission: Submission, settings: Settings) -> tuple[Result, float
     seed = int.from_bytes(hashlib.sha256(text).digest()[:7], "big")
     outcomes = []
     try:
-        with contextlib.closing(Remote(f"{name}.py", read(path), settings.timeout, settings.hidden)) as remote:
+        student_file = Remote(name + path.suffix, read(path), settings.timeout, settings.hidden, settings.way)
+        with contextlib.closing(student_file) as remote:
             for check in assignment(name).checks:
                 remote.next_check()
                 outcomes.append(replace(run_check(check, remote, seed), detail=""))
@@ -165,7 +177,7 @@ def _texts(submissions: list[Submission]) -> dict[Submission, dict[str, Any]]:
     sources: dict[str, dict[Submission, bytes]] = defaultdict(dict)
     for submission in submissions:
         with contextlib.suppress(ValueError):
-            sources[submission.assignment][submission] = read(submission.path)
+            sources[submission.assignment][submission] = similarity.code(submission.path.name, read(submission.path))
     for name, submitted in sources.items():
         solution, stub = {}, b""
         with contextlib.suppress(OSError):  # no checkout, no solutions to compare with
@@ -201,7 +213,7 @@ def grade(
     if not (settings.timeout > 0 and jobs > 0):
         raise ValueError(f"the time limit and the jobs are positive, got {settings.timeout:g} s and {jobs}")
     handed_in = submissions(folder, only)
-    settings = settings._replace(hidden=(folder, *settings.hidden))
+    settings = settings._replace(hidden=(folder, *settings.hidden), way=settings.way or isolation())
     names = dict.fromkeys(submission.assignment for submission in handed_in)
     columns = [*FIXED, *(f"{name}.{check.name}" for name in names for check in ASSIGNMENTS[name].checks)]
     texts, rows = _texts(handed_in), dict[Submission, dict[str, Any]]()
@@ -215,7 +227,7 @@ def grade(
                 rows[submission] = {name: row[name] for name in columns} | texts_of
     _write(out, columns, rows.values())
     for submission, row, text in _all([s for s in handed_in if s not in rows], settings, jobs):
-        rows[submission] = row | texts.get(submission, {})
+        rows[submission] = row | {"isolation": settings.way.name} | texts.get(submission, {})
         _write(out, columns, (rows[s] for s in handed_in if s in rows))
         if feedback:
             files.write_text(feedback / f"{submission.student}_{submission.assignment}.txt", text)

@@ -7,6 +7,8 @@ knows, so that the other process can only change its answers. What else it can d
 import contextlib
 import ctypes
 import functools
+import importlib.metadata
+import importlib.util
 import json
 import os
 import shutil
@@ -16,11 +18,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedleak_book.coursework import wire
+import fedleak
+from fedleak_book import paths
+from fedleak_book.coursework import similarity, wire
 from fedleak_book.coursework.assignment import Trouble
 from fedleak_book.coursework.worker import value_of
 
@@ -28,16 +32,57 @@ START = 120.0
 """Seconds that PyTorch may take to start; they are not the submission's."""
 SHARE = 1 / 2
 """What one check may take of the time: a function that never returns does not cost the points of the others."""
-_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "FEDLEAK_DATA")
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 _JAIL = str(Path(__file__).with_name("jail.py"))
-_PACKAGE = Path(__file__).parents[1]
-_HIDDEN = [
-    *map(Path, ("/tmp", "/var/tmp", "/dev/shm", "/run", "/mnt")),
-    Path.home(),
-    *(_PACKAGE / name for name in ("attacks", "audit", "coursework/checks")),
-    *(_PACKAGE.parent / name for name in ("book", "notebooks", "tests")),
-]
-"""Shared folders, where sockets and others' files are, and what holds solutions."""
+_HIDDEN = tuple(map(Path, ("/tmp", "/var/tmp", "/dev/shm", "/run", "/mnt")))
+"""Where sockets and others' files are; a machine need not have all of them."""
+
+
+def _packages() -> list[Path]:
+    """Return the folders of the two packages, wherever they are imported from."""
+    return [Path(__file__).parents[1], Path(fedleak.__file__).parent]
+
+
+def _hidden() -> list[Path]:
+    """Return the folders that a submission must not see: shared ones, the home, the checkout, what solves assignments.
+
+    Raises `FileNotFoundError` if one that solves assignments is not where the package says.
+    """
+    places = [place for place in (*_HIDDEN, Path.home()) if place.is_dir() and place != Path("/")]
+    with contextlib.suppress(FileNotFoundError):
+        places.append(paths.root())
+    for package in _packages():
+        places += [folder for folder in package.parents if (folder / "_toc.yml").is_file()]  # the packages' checkout
+    for name in similarity.FORBIDDEN:
+        spec = importlib.util.find_spec(name)
+        places += spec.submodule_search_locations or [] if spec else [Path(name)]
+    return _existing(places)
+
+
+def _existing(places: Iterable[str | Path]) -> list[Path]:
+    places = [Path(place).resolve() for place in places]
+    if missing := [str(place) for place in places if not place.is_dir()]:
+        raise FileNotFoundError(f"to be hidden from submissions, and not there: {', '.join(missing)}")
+    return places
+
+
+def _needed() -> list[Path]:
+    """Return the folders that a submission's process does not start without: the interpreter and what is installed.
+
+    Each as it is named and where its links lead.
+    """
+    places = {Path(sys.prefix), Path(sys.base_prefix), *_packages()}
+    executable = Path(sys.executable)
+    while executable.is_symlink():  # from a virtual environment to the interpreter that made it
+        executable = executable.parent / executable.readlink()
+        places.add(executable.parent)
+    installed = {Path(str(one.locate_file(""))) for one in importlib.metadata.distributions()}
+    places |= {place for place in installed if not (place / "_toc.yml").is_file()}
+    return sorted({*places, *(place.resolve() for place in places)})
+
+
+class Slow(ChildProcessError):
+    """A process did not start in time, which says nothing about the way to start it."""
 
 
 class Way(NamedTuple):
@@ -48,6 +93,13 @@ class Way(NamedTuple):
     unshare: tuple[str, ...] = ()
     setpriv: tuple[str, ...] = ()
     user: int | None = None
+    stronger: tuple[str, ...] = ()
+    """Why each stronger way does not work here."""
+
+    @property
+    def name(self) -> str:
+        """What a grade book calls it."""
+        return "namespaces" if self.unshare else "another user" if self.says else "your rights"
 
 
 def ways() -> list[Way]:
@@ -66,14 +118,21 @@ def ways() -> list[Way]:
 
 @functools.cache
 def isolation() -> Way:
-    """Return the strongest way that works on this machine."""
+    """Return the strongest way that works on this machine, and why the stronger ones do not."""
     probe = b"import os\ndef f(folder):\n    return os.access(folder, os.W_OK)\n"
+    reasons: tuple[str, ...] = ()
     for way in ways():
-        remote = Remote("probe.py", probe, START, way=way)
-        with contextlib.closing(remote), contextlib.suppress(ChildProcessError, Trouble):
-            if not way.says or remote("f", str(_PACKAGE)) is False:
-                return way
-    raise ChildProcessError("a submission's process cannot be started here")
+        try:
+            with contextlib.closing(Remote("probe.py", probe, START, way=way)) as remote:
+                if not way.says or remote("f", str(_packages()[0])) is False:
+                    return way._replace(stronger=reasons)
+            reason = "the package's files can be written to"
+        except Slow:
+            raise
+        except (ChildProcessError, Trouble) as error:
+            reason = str(error)
+        reasons += (f"{way.name}: {reason}",)
+    raise ChildProcessError(f"a submission's process cannot be started here: {'; '.join(reasons)}")
 
 
 class Remote:
@@ -102,7 +161,7 @@ class Remote:
         begun = time.monotonic()
         try:
             wire.send(self.link, [function, wire.plain(arguments)], begun + allowed)
-            return value_of(wire.receive(self.link, begun + allowed), function)
+            return value_of(wire.receive(self.link, begun + allowed), function, self.name)
         except TimeoutError:
             self.close()
             hint = "is there a loop without end?"
@@ -122,31 +181,43 @@ class Remote:
         self.work, self.before = Path(tempfile.mkdtemp(prefix="fedleak-")).resolve(), _children()
         if self.way.user is not None:
             os.chown(self.work, self.way.user, self.way.user)
-        paths = [str(Path(entry).resolve()) for entry in sys.path if Path(entry).is_dir() and entry]
+        hidden = {*_hidden(), *_existing(self.hidden)}
+        needed = [place for place in _needed() if place not in hidden]
+        path = [str(package.parent) for package in _packages()] + [e for e in sys.path if Path(e) in needed]
         command = [*self.way.setpriv, sys.executable, "-m", "fedleak_book.coursework.worker"]
         if self.way.unshare:
-            needed = {*paths, *(str(Path(place).resolve()) for place in (sys.prefix, sys.base_prefix))}
-            hidden = [str(place.resolve()) for place in (*_HIDDEN, *self.hidden) if place.is_dir()]
-            plan = {"work": str(self.work), "hidden": hidden, "needed": [*needed]}
+            plan = {"work": str(self.work), "hidden": [*map(str, hidden)], "needed": [*map(str, needed)]}
             command = [*self.way.unshare, sys.executable, "-I", "-S", _JAIL, json.dumps(plan), *command]
         environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
         environment |= dict.fromkeys(("HOME", "TMPDIR", "MPLCONFIGDIR"), str(self.work))
         environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONSAFEPATH"), "1")
-        environment |= {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1", "USER": "student"}
+        environment |= {
+            "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "USER": "student",
+        }
         self.link, theirs = socket.socketpair()
+        errors = tempfile.TemporaryFile()  # noqa: SIM115, until the process closes it, before it runs the submission
         try:
             with theirs:
-                streams: Any = {"stdin": theirs, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+                streams: Any = {"stdin": theirs, "stdout": subprocess.DEVNULL, "stderr": errors}
                 self.process = subprocess.Popen(
                     command, cwd=self.work, env=environment, start_new_session=True, **streams
                 )
             until = time.monotonic() + START
             if wire.receive(self.link, until) == "ready":
                 return wire.send(self.link, [self.name, self.source.decode("latin-1"), self.limit], until)
+        except TimeoutError:
+            self.close()
+            raise Slow(f"a submission's process does not start within {START:g} s: is the machine busy?") from None
         except (EOFError, OSError, ValueError):
             pass
+        finally:
+            errors.seek(0)
+            last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
+            errors.close()
         self.close()
-        raise ChildProcessError("a submission's process does not start")
+        raise ChildProcessError(f"a submission's process does not start: {last[0] if last else 'it says no reason'}")
 
     def close(self) -> None:
         """End the process, and all that it has started."""

@@ -24,6 +24,11 @@ def _packed(tensor: torch.Tensor) -> dict[str, Any]:
     return {"tensor": base64.b64encode(raw).decode(), "type": name, "shape": list(tensor.shape)}
 
 
+def encode(value: Any) -> bytes:
+    """Return what `plain` returns as bytes, tuples as lists."""
+    return json.dumps(value, default=_packed).encode()
+
+
 def decode(data: bytes) -> Any:
     """Read a value; nothing is executed, whatever the bytes are. What `send` did not write is a `ValueError`."""
     try:
@@ -69,8 +74,8 @@ def plain(value: Any, _entries_left: list[int] | None = None) -> Any:
 
 
 def send(link: socket.socket, value: Any, until: float | None = None) -> None:
-    """Send what `plain` returns, tuples as lists; `TimeoutError` if not taken before `until` (of `time.monotonic`)."""
-    data = json.dumps(value, default=_packed).encode()
+    """Send what `encode` takes; `TimeoutError` if not taken before `until` (of `time.monotonic`)."""
+    data = encode(value)
     _wait(link, until)
     link.sendall(_HEAD.pack(len(data)) + data)
 

@@ -2,51 +2,92 @@
 
 import builtins
 import contextlib
-import functools
 import os
-import runpy
 import socket
-from collections.abc import Callable, Mapping
+import sys
+import traceback
+from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from fedleak.errors import line_of
 from fedleak_book.coursework import wire
-from fedleak_book.coursework.assignment import Trouble
+from fedleak_book.coursework.assignment import Result, Trouble
+from fedleak_book.coursework.notebook import Program, program, session
 
 
-def load(path: Path) -> dict[str, Any]:
-    """Run a file as a separate module, and return its definitions."""
-    return runpy.run_path(str(path), run_name=f"submission_{path.stem}")
+class Submission:
+    """A file or notebook with functions, which runs once, as a separate module, when the first of them is called.
+
+    `data` are the file's bytes; with `functions` they are there already.
+    """
+
+    def __init__(self, path: Path, data: bytes = b"", functions: Mapping[str, Any] | None = None):
+        self.path, self.data, self.functions = path, data, functions
+        self.program, self.error = Program(data), None
+
+    def run(self) -> Mapping[str, Any]:
+        """Return the definitions; an exception of the file's first run is raised again each time."""
+        if self.error:
+            raise self.error
+        if self.functions is None:
+            module = ModuleType(f"submission_{self.path.stem}")
+            module.__file__, sys.modules[module.__name__] = str(self.path), module
+            vars(module).update(session(vars(module)))
+            try:
+                self.program = program(self.path.name, self.data)
+                exec(compile(self.program.text, str(self.path), "exec"), vars(module))
+            except (Exception, SystemExit) as error:
+                self.error = error
+                raise
+            self.functions = vars(module)
+        return self.functions
+
+    def answer(self, function: str, arguments: list[Any]) -> dict[str, Any]:
+        """Call a function; an exception is an answer, too, and so is which arguments it changed, counted from 1."""
+        chosen = None
+        try:
+            chosen = self.run().get(function)
+            if not callable(chosen):
+                raise NotImplementedError
+            before = [wire.encode(argument) for argument in arguments]
+            value = wire.plain(chosen(*arguments))
+            pairs = enumerate(zip(arguments, before, strict=True), 1)
+            return {"value": value, "changed": [number for number, (now, was) in pairs if wire.encode(now) != was]}
+        except (Exception, SystemExit) as error:
+            *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+            raised_here = frame.f_code in (Submission.answer.__code__, getattr(chosen, "__code__", None))
+            bare = isinstance(error, NotImplementedError) and not error.args  # not one of PyTorch's own
+            cell, line = self.program.place(line_of(error, self.path))
+            return {
+                "raised": type(error).__name__,
+                "missing": bare and raised_here,
+                "cell": cell,
+                "line": line,
+                "text": " ".join(str(error).split())[:200],
+                "importing": self.functions is None,
+            }
 
 
-def answer(source: Callable[[], Mapping[str, Any]], path: Path, function: str, arguments: list[Any]) -> dict[str, Any]:
-    """Call a function of a submission, which `source` returns; an exception is an answer too."""
-    functions = None
-    try:
-        functions = source()
-        if not callable(functions.get(function)):
-            raise NotImplementedError
-        return {"value": wire.plain(functions[function](*arguments))}
-    except (Exception, SystemExit) as error:
-        kind = "NotImplementedError" if isinstance(error, NotImplementedError) else type(error).__name__
-        text = " ".join(str(error).split())[:200]
-        return {"raised": kind, "line": line_of(error, path), "text": text, "importing": functions is None}
-
-
-def value_of(reply: Any, function: str) -> Any:
-    """Return the value that a submission's process reports for a function; raise `Trouble` for any other outcome."""
+def value_of(reply: Any, function: str, file: str = "the file") -> Any:
+    """Return the value that a process reports for a function of a file; raise `Trouble` for any other outcome."""
     match reply:
-        case {"value": value}:
+        case {"value": value, "changed": []}:
             return value
-        case {"raised": "NotImplementedError"}:
+        case {"changed": [int(first), *_]}:
+            hint = "leave the arguments as they are: work on a copy, such as `x.clone()`"
+            raise Trouble(f"`{function}` changes its argument {first}", hint)
+        case {"missing": True}:
             raise Trouble(f"`{function}` is not there, or raises NotImplementedError", status="not written")
-        case {"raised": str(kind), "line": int() | None as line, "text": str(text), "importing": bool(importing)}:
+        case {"raised": str(kind), "line": int() | None as line, "cell": int(cell), "text": str(text)}:
             is_builtin = isinstance(
                 getattr(builtins, kind, None), type
             )  # a name of the submission's own is not repeated
-            what = "the file cannot be imported:" if importing else f"`{function}` raised"
-            place = f" (line {line})" if line is not None and 0 < line < 10_000 else ""
+            what = f"{file} cannot be imported:" if reply.get("importing") is True else f"`{function}` raised"
+            places = [f"cell {cell}"] * (0 < cell < 10_000)
+            places += [f"line {line}"] * (line is not None and 0 < line < 10_000)
+            place = f" ({', '.join(places)})" if places else ""
             message = f"{what} {kind if is_builtin else 'an exception of its own'}{place}"
             raise Trouble(message, status="error", detail=text if is_builtin else f"{kind} {text}")
     raise Trouble("no readable answer", status="error")
@@ -57,17 +98,19 @@ def serve(link: socket.socket) -> None:
     import scipy.optimize  # noqa: F401, what submissions import is there before their time runs
 
     import fedleak_book.coursework.given  # noqa: F401
+    from fedleak_book import coursework
 
     wire.send(link, "ready")
     name, text, seconds = wire.receive(link)
     _limit_resources(seconds)
-    path = Path(name)
+    path, data = Path(name), text.encode("latin-1")
     os.mkdir("own")  # PyTorch leaves a cache where it starts
     os.chdir("own")
-    path.write_bytes(text.encode("latin-1"))
-    source = functools.cache(lambda: load(path))
+    path.write_bytes(data)
+    vars(coursework)["check"] = lambda name, *_, **__: Result(name, ())  # submissions keep what their authors tried
+    submission = Submission(path, data)
     while True:
-        wire.send(link, answer(source, path, *wire.receive(link)))
+        wire.send(link, submission.answer(*wire.receive(link)))
 
 
 def _limit_resources(seconds: float) -> None:

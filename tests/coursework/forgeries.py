@@ -168,6 +168,14 @@ system, disaggregate, counts = RIGHT["system"], RIGHT["disaggregate"], RIGHT["co
 """,
         0,
     ),
+    "the package's attacks": (
+        """
+from fedleak.attacks.labels.lia_sa import disaggregate, system
+def counts(bias_gradients, logits, batch_size):
+    return logits
+""",
+        0,
+    ),
     "the solution read from the book": (
         """
 import pathlib, fedleak

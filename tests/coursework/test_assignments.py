@@ -11,10 +11,14 @@ from fedleak_book import paths
 from fedleak_book.coursework import ASSIGNMENTS, check
 from fedleak_book.coursework.assignment import Trouble, run_check, same
 from fedleak_book.coursework.checking import local
-from fedleak_book.coursework.worker import load
+from fedleak_book.coursework.worker import Submission
 
 FOLDER = paths.root() / "book" / "coursework"
 NAMES = list(ASSIGNMENTS)
+
+
+def load(path):
+    return Submission(path, path.read_bytes()).run()
 
 
 def solution(name):

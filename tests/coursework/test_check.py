@@ -13,7 +13,12 @@ import torch
 from fedleak_book import coursework, paths
 from fedleak_book.coursework import check, wire
 from fedleak_book.coursework.assignment import Trouble
-from fedleak_book.coursework.worker import load, value_of
+from fedleak_book.coursework.worker import Submission, value_of
+
+
+def load(path):
+    return Submission(path, path.read_bytes()).run()
+
 
 SOLUTION = paths.root() / "book" / "coursework" / "solutions" / "lia_sa.py"
 
@@ -66,15 +71,93 @@ def test_a_loop_without_end_is_stopped():
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-def test_a_function_cannot_change_the_checks_inputs():
+def test_a_function_that_changes_its_arguments_fails():
     solved = load(SOLUTION)["disaggregate"]
 
     def disaggregate(embeddings, weight_sum, bias_sum):
         counts = solved(embeddings, weight_sum, bias_sum)
-        embeddings.zero_(), weight_sum.zero_(), bias_sum.zero_()
+        bias_sum.zero_()
         return counts
 
-    assert check("lia_sa", disaggregate, show=False).passed
+    (outcome,) = check("lia_sa", disaggregate, show=False).outcomes
+    assert outcome.status == "wrong"
+    assert "changes its argument 3" in outcome.message
+
+
+def in_cells(*cells):
+    code = [{"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": c} for c in cells]
+    code.append({"cell_type": "markdown", "metadata": {}, "source": "no code"})
+    return json.dumps({"cells": code, "metadata": {}, "nbformat": 4, "nbformat_minor": 4})
+
+
+MAGICS = "%matplotlib inline\n!exit 1\nx = !ls\ndisplay(1)\nget_ipython().config"
+EXPORTED = """from IPython import get_ipython
+get_ipython().run_line_magic('matplotlib', 'inline')
+display(get_ipython().system('exit 1'))
+get_ipython().run_cell_magic('capture', '', 'from math import pi\\n')
+assert pi > 3
+"""
+
+
+def test_a_notebook_and_its_export_are_checked(tmp_path):
+    solution = SOLUTION.read_text(encoding="utf-8")
+    timed = solution.replace("def counts", "#CUT\ndef counts").split("#CUT\n")
+    notebook, exported = tmp_path / "lia_sa.ipynb", tmp_path / "lia_sa.py"
+    notebook.write_text(in_cells(MAGICS, timed[0], "%%time\n" + timed[1]))
+    assert check("lia_sa", notebook, show=False).passed
+    exported.write_text(EXPORTED + solution)
+    assert check("lia_sa", exported, show=False).passed
+
+
+def test_a_notebooks_error_names_cell_and_line(tmp_path):
+    file = tmp_path / "lia_sa.ipynb"
+    file.write_text(in_cells("x = 1\ny = 2", "\ndef system(e):\n    return e + missing"))
+    first = check("lia_sa", file, show=False).outcomes[0]
+    assert "`system` raised NameError (cell 2, line 3)" in first.message
+    for text in ("", "{}", '{"cells": 3}', "[" * 10**5):
+        file.write_text(text)
+        first, *_ = check("lia_sa", file, show=False).outcomes
+        assert (first.status, first.detail) == ("error", "this file is not a notebook that can be read")
+
+
+def test_a_file_may_check_itself(tmp_path):
+    file = tmp_path / "lia_sa.py"
+    text = f"\nfrom fedleak_book.coursework import check\nassert check('lia_sa', {str(file)!r}).passed\n"
+    file.write_text(SOLUTION.read_text(encoding="utf-8") + text)
+    assert check("lia_sa", file, show=False).points == 10
+
+
+def test_a_file_that_cannot_run_says_once_where(tmp_path, capsys):
+    file = tmp_path / "lia_sa.py"
+    file.write_text("x = 1\ndef system(e)\n    return e\n")
+    assert check("lia_sa", file).points == 0
+    assert capsys.readouterr().out.count("lia_sa.py cannot be imported: SyntaxError (line 2)") == 1
+    file.write_text("while True:\n    pass\n")
+    assert {o.status for o in check("lia_sa", file, limit=0.2, show=False).outcomes} == {"stopped"}
+
+
+def measured(**changes):
+    functions = {**load(SOLUTION), **changes}
+    (outcome,) = [o for o in check("lia_sa", functions, show=False).outcomes if o.check.name == "measure"]
+    return outcome
+
+
+def stub(*_):
+    raise NotImplementedError
+
+
+def test_what_is_not_written_is_blamed_itself():
+    everything = dict.fromkeys(("system", "disaggregate", "counts", "measure"), stub)
+    assert measured(**everything).message.startswith("`measure` is not there")
+    outcome = measured(measure=lambda seed: stub())
+    assert outcome.status == "error"
+    assert measured(counts=stub).message.startswith("`counts` is not there")
+
+
+def test_a_missing_row_of_a_measurement_is_named():
+    right = load(SOLUTION)["measure"]
+    assert "recipe vector, clients 20" in measured(measure=lambda seed: right(seed)[:-1]).message
+    assert "more rows" in measured(measure=lambda seed: [*right(seed), *right(seed)]).message
 
 
 def test_sys_exit_is_an_error_and_an_interruption_is_not_swallowed():

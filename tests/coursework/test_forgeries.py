@@ -38,7 +38,12 @@ def sleeping():
     return pids
 
 
-NEED_NAMESPACES = {"the package's answers", "the solution read from the book", "another student's file"}
+NEED_NAMESPACES = {
+    "the package's answers",
+    "the package's attacks",
+    "the solution read from the book",
+    "another student's file",
+}
 
 
 @pytest.mark.parametrize("name", FORGERIES)

@@ -1,6 +1,7 @@
 """The grader: right, wrong, crashing, looping and cheating submissions, each in a process of its own."""
 
 import csv
+import json
 import os
 import time
 from contextlib import closing
@@ -11,9 +12,9 @@ from forgeries import SOLUTION
 from typer.testing import CliRunner
 
 from fedleak import cli
-from fedleak_book.coursework import grading
+from fedleak_book.coursework import grading, sandbox
 from fedleak_book.coursework.grading import Settings, Submission
-from fedleak_book.coursework.sandbox import Remote
+from fedleak_book.coursework.sandbox import Remote, isolation
 
 TIMEOUT = 8.0
 
@@ -26,18 +27,27 @@ assert os.listdir() == ["lia_sa.py"]  # a clean folder
 assert "SECRET" not in os.environ
 """
 
+LINE = "from fedleak_book.coursework import check\nassert check('lia_sa', 'lia_sa.py').passed\n"
+EXPORTED = "get_ipython().run_line_magic('matplotlib', 'inline')\ndisplay(1)\n"
+CELLS = [{"cell_type": "code", "execution_count": 1, "metadata": {}, "outputs": [], "source": s}
+         for s in ("%matplotlib inline\n!exit 1", SOLUTION, LINE.replace("'lia_sa.py'", "globals()"))]  # fmt: skip
+NOTEBOOK = json.dumps({"cells": CELLS, "metadata": {}, "nbformat": 4, "nbformat_minor": 4})
+
 SUBMISSIONS = {
     "good": (NOISY + SOLUTION, 10, ""),
+    "checks_itself": (SOLUTION + LINE, 10, ""),
+    "exported": (EXPORTED + SOLUTION + EXPORTED, 10, ""),
+    "ipynb": (NOTEBOOK, 10, ""),
     "rounding": (SOLUTION.replace(".round()", ".floor()"), 4, "counts: other values than expected"),
     "crash": (f"{SOLUTION}\ndef system(e):\n    import os\n    os._exit(3)\n", 3, "import, ended the process"),
     "loop": (f"{SOLUTION}\ndef counts(*a):\n    while True:\n        pass\n", 4, "`counts` was stopped after "),
-    "exit": ("import sys\nsys.exit(0)\n", 0, "the file cannot be imported: SystemExit"),
+    "exit": ("import sys\nsys.exit(0)\n", 0, "lia_sa.py cannot be imported: SystemExit"),
     "os_exit": ("import os\nos._exit(0)\n", 0, "`system`, or the file's import, ended the process"),
     "stuck": ("while True:\n    pass\n", 0, "`system` was stopped after "),
     "syntax": ("def system(e)\n    return e\n", 0, "SyntaxError (line 1)"),
     "huge": ("def system(e):\n    return [[1.0] * 3_000_000] * 3\n", 0, "`system` raised TypeError"),
-    "notebook": ('{"cells": [{"cell_type": null}]}', 0, "the file cannot be imported: NameError (line 1)"),
-    "binary": ("PK\x03\x04\x00\x00", 0, "the file cannot be imported: "),
+    "notebook": ('{"cells": [{"cell_type": null}]}', 0, "lia_sa.py cannot be imported: NameError (line 1)"),
+    "binary": ("PK\x03\x04\x00\x00", 0, "lia_sa.py cannot be imported: "),
     "missing": (None, 0, "lia_sa.py is missing"),
     "zzz_last": (SOLUTION, 10, ""),  # behind all the others
 }
@@ -51,7 +61,8 @@ def graded(tmp_path_factory):
     for name, (text, *_) in SUBMISSIONS.items():
         (top / "all" / name).mkdir(parents=True)
         if text is not None:
-            (top / "all" / name / "lia_sa.py").write_text(text, encoding="utf-8")
+            suffix = ".ipynb" if name == "ipynb" else ".py"
+            (top / "all" / name / f"lia_sa{suffix}").write_text(text, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECRET", "token")
         rows = list(grading.grade(top / "all", top / "grades.csv", Settings(TIMEOUT), (), top / "feedback", 2))
@@ -68,13 +79,14 @@ pytestmark = pytest.mark.slow
 def test_a_row_has_the_points_of_the_functions_and_says_what_happened(graded, student):
     row, (_, points, error) = graded[student], SUBMISSIONS[student]
     assert list(row) == [
-        *("student", "assignment", "points", "max", "seconds", "error", "similar", "imports", "file"),
+        *("student", "assignment", "points", "max", "seconds", "error", "isolation", "similar", "imports", "file"),
         *(f"lia_sa.{name}" for name in ("system", "disaggregate", "counts", "measure")),
     ]
     assert (int(row["points"]), int(row["max"])) == (points, 10), row
     assert sum(int(value) for name, value in row.items() if name.startswith("lia_sa.")) == points
     assert error in row["error"]
     assert bool(row["error"]) == (points < 10)
+    assert row["isolation"] == isolation().name
     assert float(row["seconds"]) <= 2 * TIMEOUT  # on a busy machine too
 
 
@@ -92,6 +104,29 @@ def test_a_single_assignment_can_be_one_file_a_student(tmp_path):
     assert tuple(submission) == ("ada", "lia_sa", tmp_path / "ada.py")
     with pytest.raises(ValueError, match=r"ada.py is a single file: say which assignment"):
         grading.submissions(tmp_path)
+
+
+def test_a_notebook_counts_where_there_is_no_file(tmp_path):
+    (tmp_path / "ada.ipynb").write_text(NOTEBOOK, encoding="utf-8")
+    (tmp_path / "bob.ipynb").write_text(NOTEBOOK, encoding="utf-8")
+    (tmp_path / "bob.py").write_text(SOLUTION, encoding="utf-8")
+    assert [s.path.name for s in grading.submissions(tmp_path, ["lia_sa"])] == ["ada.ipynb", "bob.py"]
+
+
+def test_a_folder_to_hide_that_is_not_there_is_an_error(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match="to be hidden from submissions, and not there"):
+        Remote("lia_sa.py", b"", 1.0, (tmp_path / "nowhere",), sandbox.Way(""))("system")
+    monkeypatch.setattr(sandbox.similarity, "FORBIDDEN", ("fedleak.nowhere",))
+    with pytest.raises(FileNotFoundError, match=r"fedleak\.nowhere"):
+        Remote("lia_sa.py", b"", 1.0, (), sandbox.Way(""))("system")
+
+
+def test_weaker_isolation_has_its_reason(monkeypatch):
+    broken = sandbox.Way("no network", ("sh", "-c", "echo no namespaces here >&2; exit 1"))
+    monkeypatch.setattr(sandbox, "ways", lambda: [broken, sandbox.Way("")])
+    way = sandbox.isolation.__wrapped__()
+    assert (way.name, len(way.stronger)) == ("your rights", 1)
+    assert "no namespaces here" in way.stronger[0]
 
 
 def test_what_somebody_handed_in_is_expected_of_all(tmp_path):
@@ -130,10 +165,6 @@ def test_the_checks_own_time_is_not_the_submissions():
         (lambda file: file.symlink_to(__file__), "is a link"),
         (lambda file: file.write_text("#" * 2**21), "has more than 1 MiB"),
         (os.mkfifo, "is missing"),
-        (
-            lambda file: file.with_suffix(".ipynb").touch(),
-            "is missing; a notebook lia_sa.ipynb is there: export it as Python",
-        ),
     ],
 )
 def test_a_file_that_is_none_is_a_row(tmp_path, make, says):
