@@ -19,7 +19,7 @@ NOTEBOOKS = {}  # the cells of each chapter, with those of the notebook that con
 for name in notebooks.available():
     cells_of = json.loads(paths.source_notebook(name).read_text(encoding="utf-8"))["cells"]
     NOTEBOOKS.setdefault(paths.chapter_of(name), {"cells": []})["cells"] += cells_of
-ARTEFACTS, ERRATA = overview.read("artefacts"), overview.read("errata")
+ERRATA = overview.read("errata")
 
 
 def anchors(notebook):
@@ -36,23 +36,19 @@ def anchors(notebook):
 
 
 @pytest.mark.parametrize("paper", PUBLISHED)
-def test_every_published_value_has_one_artefact_and_an_anchor(paper):
+def test_every_published_value_has_an_anchor(paper):
     """No name needs escaping in HTML or an address, nor is one the anchor of a heading of its page."""
     items = PUBLISHED[paper].items
     rows = [vars(item) for item in items.values()]
-    assert not overview.unlisted({"rows": rows}, ARTEFACTS[paper])
-    for figure in ARTEFACTS[paper]:
-        assert any(overview.belongs(row, figure) for row in rows), figure["name"]
     headings = {slug(figure_of(row)) for row in rows} | {slug(name) for name in running.declared(paper)}
     assert [key for key in items if not re.fullmatch(r"[A-Za-z][A-Za-z0-9.-]*", key)] == []
     assert headings.isdisjoint(items)
 
 
-@pytest.mark.parametrize("paper", sorted(NOTEBOOKS.keys() & ARTEFACTS.keys()))
+@pytest.mark.parametrize("paper", PUBLISHED)
 def test_records_are_experiments_of_the_chapter(paper):
-    """What is recorded, and what the overview names, is declared; and the records say what the declaration says."""
+    """What is recorded is declared, and the records say what the declaration says."""
     experiments = running.declared(paper)
-    assert {name for figure in ARTEFACTS[paper] for name in figure.get("records", ())} <= experiments.keys()
     replaced = {name for experiment in experiments.values() for name in experiment.recorded_as}
     for file in paths.recorded(paper).glob("*.csv"):
         if file.stem in replaced:
@@ -123,20 +119,6 @@ def test_every_erratum_leads_to_its_chapter(paper):
     assert len(cells(overview.errata([paper]))) == len(ERRATA[paper]) + 1
 
 
-@pytest.mark.parametrize(
-    ("item", "name", "belongs"),
-    [
-        ("Table I", "Table I", True),
-        ("Table I, MNIST", "Table I", True),
-        ("Table II", "Table I", False),
-        ("Fig. 10", "Fig. 1", False),
-        ("Fig. 8a", "Fig. 8", True),
-    ],
-)
-def test_names_that_begin_alike_are_told_apart(item, name, belongs):
-    assert overview.belongs({"item": item}, {"name": name}) is belongs
-
-
 # --- the tables --------------------------------------------------------------------------------------------------
 
 
@@ -170,34 +152,6 @@ def test_one_sentence_never_adds_up_grades():
         "all; two, one and one are of grade A; one is better, of grade B; one depends"
     )
     assert "adapted" not in text
-
-
-def test_a_line_of_the_overview_has_verdicts_and_the_largest_difference_in_tolerances():
-    judgements = [
-        ("agrees", "A"),
-        ("agrees", "A"),
-        ("differs", "D"),
-        ("open", "D"),
-        ("depends", "B"),
-        ("not attempted", ""),
-    ]
-    verdicts = overview.verdict([row(*judgement) for judgement in judgements])
-    assert verdicts == "A: ✓ 2 agrees<br>B: ⇄ 1 depends<br>D: ✗ 1 differs, ≈ 1 open<br>— 1 not attempted"
-    rows = [row(difference=5.0, tolerance=10.0, metric="s"), row(difference=-0.1, tolerance=0.01, metric="LLG*")]
-    assert overview.widest(rows) == r"−0.1<br>*LLG\**"
-    assert overview.widest([*rows, row(difference=0.001, tolerance=0.0)]).startswith("0.001")
-    assert overview.widest([row(difference=0.0)]) == "0"
-    assert overview.widest([row("not attempted", difference=None)]) == "–"
-    rows = [row(blocks=["trials"]), row(blocks=["trials", "data"]), row("not attempted", difference=None)]
-    line = overview.line({"name": "Table I", "shows": "labels"}, rows, {})
-    assert (line["Measured"], line["In the way of grade A"]) == ("2 of 3", "data (1), trials (2)")
-
-
-def test_hardware_and_cost_come_from_the_provenance():
-    cpu = {"device": "cpu", "threads": 2, "seconds": 90.0}
-    gpu = {"device": "NVIDIA H100", "threads": 8, "seconds": 7200.0}
-    assert overview.hardware([cpu, gpu]) == "CPU, 2 threads; NVIDIA H100, 8 threads"
-    assert [overview.duration(facts) for facts in ([], [cpu], [cpu, gpu])] == ["–", "2 min", "2.0 h"]
 
 
 # --- how to cite -------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ WITH_EXAMPLE = [*NOTEBOOKS, ROOT / "tests/examples/paper/notebooks/example.ipynb
 FOLDERS = {"book", "notebooks", "fedleak", "fedleak_book", "data", "tests", "benchmarks", ".ci"}
 CONFIGURATION = {"environment.yml", "_config.yml", "_toc.yml", "pyproject.toml", "requirements.lock", "Makefile"}
 CONFIGURATION |= {"Containerfile", "setup.py"}
-ABOUT = {"CHANGELOG.md", "README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff", "ARTIFACT-APPENDIX.md"}
+ABOUT = {"CHANGELOG.md", "README.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff"}
 CHAPTER_PARAMETERS = {"profile", "device", "seed", "trials", "data_root", "record", "scheduler"}
 
 

@@ -2,16 +2,13 @@
 
 import pandas as pd
 import pytest
-import unprinted
-from values import cells, item, numbers
+from values import cells, numbers
 
 from fedleak.federated.inspection import inspect_model
 from fedleak.models import build
 from fedleak_book import paths
 from fedleak_book.experiments import choices, published, running
-from fedleak_book.experiments.choices import Choice, Choices
 from fedleak_book.experiments.published import LOST
-from fedleak_book.experiments.status import Difference, Measured
 from notebooks.guard import notes as inspected
 from notebooks.privacy import notes as private
 from notebooks.proofs import notes as proven
@@ -183,20 +180,6 @@ def test_choices_are_of_settings_that_the_paper_leaves_open(paper):
         assert any(row.get(choice.setting) == LOST for row in lost), choice.setting
     for choice in declared.transports:
         assert set(choice.tables) <= tables.keys()
-
-
-def test_the_best_joint_choice_stands_beside_what_chance_fits():
-    def point(id, lr, value):
-        return Measured(id, value, value - 0.01, value + 0.01, 10, differences=(Difference("lr", lr, LOST),))
-
-    rules = Choices("today", (Choice("lr", (0.01, 0.03), ("code", "three times"), "table"),))
-    values = [0.1, 0.3, 0.5, 0.7, 0.9, 0.2, 0.4]
-    items = [item(id=str(k), published=value, table="t", column="acc") for k, value in enumerate(values)]
-    points = [(point(i.id, 0.01, 0.99 - i.published), point(i.id, 0.03, i.published)) for i in items]
-    best_choice = unprinted.best(items, points, rules)
-    assert (best_choice["Fits best"], best_choice["In their bands"], best_choice["p"]) == ("lr 0.03", "7 of 7", "0.00")
-    level = [(point(i.id, 0.01, 0.5), point(i.id, 0.03, 0.5)) for i in items]
-    assert unprinted.best(items, level, rules)["p"] == "1.00"
 
 
 # --- other code --------------------------------------------------------------------------------------------------

@@ -13,8 +13,7 @@ from sphinx.util import logging
 logger = logging.getLogger(__name__)
 
 MODULES = (
-    *("generated", "artefact", "citing", "equations", "findings", "overview", "pictures", "sliders", "subsets"),
-    *("threat_models", "tolerances", "touch", "unprinted"),
+    *("generated", "citing", "equations", "findings", "overview", "pictures", "sliders", "threat_models", "touch"),
     *(f"notebooks.{page}.notes" for page in ("filters", "guard", "privacy", "proofs")),
 )
 
