@@ -22,15 +22,22 @@ def seed(request, monkeypatch):
     torch.manual_seed(0)
 
 
-@pytest.fixture
-def perceptual(monkeypatch, tmp_path):
-    """LPIPS on an AlexNet of random weights."""
+@pytest.fixture(scope="session")
+def alexnet(tmp_path_factory):
+    """A folder with the features of an AlexNet of random weights, made once."""
+    folder = tmp_path_factory.mktemp("alexnet")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         features = torchvision.models.alexnet().features.state_dict(prefix="features.")
-    (tmp_path / "weights").mkdir()
-    torch.save(features, tmp_path / "weights" / "alexnet_features_torchvision.pth")
-    monkeypatch.setenv("FEDLEAK_DATA", str(tmp_path))
+    (folder / "weights").mkdir()
+    torch.save(features, folder / "weights" / "alexnet_features_torchvision.pth")
+    return folder
+
+
+@pytest.fixture
+def perceptual(monkeypatch, alexnet):
+    """LPIPS on an AlexNet of random weights."""
+    monkeypatch.setenv("FEDLEAK_DATA", str(alexnet))
     metrics._perceptual.cache_clear()
     yield
     metrics._perceptual.cache_clear()

@@ -129,9 +129,8 @@ def pair_of_images(shape, seed):
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 11, 11), (3, 3, 32, 32), (1, 7, 12, 40), (2, 2, 31, 13)])
-@pytest.mark.parametrize("seed", range(3))
-def test_ssim_equals_wang_et_al_of_scikit_image(shape, seed):
-    noisy, truth = pair_of_images(shape, seed)
+def test_ssim_equals_wang_et_al_of_scikit_image(shape):
+    noisy, truth = pair_of_images(shape, 0)
     how = dict(channel_axis=0, data_range=1.0, gaussian_weights=True, sigma=1.5, use_sample_covariance=False)
     pairs = zip(noisy.double().numpy(), truth.double().numpy(), strict=True)
     expected = torch.tensor([structural_similarity(a, b, **how) for a, b in pairs])

@@ -65,7 +65,6 @@ SETS |= {  # no images; with a seed of its own for each role ("own")
     "wine": {"name": "wine", "aux": None, "steps": 50, **_ROWS},
     "breast cancer": {"name": "breast-cancer", "aux": None, "steps": 50, **_ROWS},
 }
-RATE = 0.02  # of that training
 AT_ONCE = 20  # updates that are kept for the next attack: those of one setting
 
 

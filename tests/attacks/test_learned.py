@@ -33,15 +33,14 @@ def attacker():
     return learned.train(MODEL, pool(), B, iterations=150)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_neurons_dead_on_all_auxiliary_images_may_be_active_for_clients(seed):
-    torch.manual_seed(seed)
+def test_neurons_dead_on_all_auxiliary_images_may_be_active_for_clients():
+    torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, CLASSES))
     model[1].weight.data[0], model[1].bias.data[0] = torch.eye(16)[15], -1.0  # active where the last pixel is above 1
     clients = pool(seed=9)
     clients.x[:, 0, 3, 3] = 2.0
-    attacker = learned.train(model, pool(), B, iterations=150)
-    updates, truth = drawn(20, seed, clients=clients, model=model)
+    attacker = learned.train(model, pool(), B, iterations=60)
+    updates, truth = drawn(20, 0, clients=clients, model=model)
     recovered = torch.stack([attacker.read(update, model).counts for update in updates])
     assert instance_accuracy(recovered, truth).mean() > 0.8
 
@@ -136,7 +135,7 @@ def test_who_knows_that_batches_are_of_one_class_names_one_class(attacker):
     def single(batches, batch_size, n_classes, generator):
         return torch.randint(n_classes, (batches, 1), generator=generator).expand(-1, batch_size)
 
-    informed = learned.train(MODEL, pool(), B, iterations=150, prior=single)
+    informed = learned.train(MODEL, pool(), B, iterations=60, prior=single)
     updates, truth = drawn(60, seed=21, composition="single")
     right = [torch.equal(informed.read(u, MODEL).counts, t) for u, t in zip(updates, truth, strict=True)]
     assert sum(right) > 0.95 * len(right)
@@ -149,9 +148,7 @@ def test_who_knows_that_batches_are_of_one_class_names_one_class(attacker):
     assert sum(named[0]) < sum(named[1])
 
 
-@pytest.mark.parametrize(
-    ("per_class", "iterations"), [(1, 5), (2, 5), *((40, iterations) for iterations in (1, 2, 9, 10, 11, 20))]
-)
+@pytest.mark.parametrize(("per_class", "iterations"), [(1, 5), (2, 5), (40, 1), (40, 11)])
 def test_training_works_with_few_images_and_any_number_of_iterations(per_class, iterations):
     (update,), _ = drawn(1, seed=1)
     assert learned.train(MODEL, pool(per_class), B, iterations=iterations).read(update, MODEL).counts.sum() == B
@@ -159,7 +156,7 @@ def test_training_works_with_few_images_and_any_number_of_iterations(per_class, 
 
 def test_a_single_sample_is_named_exactly():
     """The row of its class is the one that is negative: there is one answer, and nothing to be unsure about."""
-    attacker = learned.train(MODEL, pool(), 1, iterations=150)
+    attacker = learned.train(MODEL, pool(), 1, iterations=60)
     updates, truth = drawn(30, seed=1, batch_size=1, composition="balanced")
     assert torch.equal(torch.stack([attacker.read(update, MODEL).counts for update in updates]), truth)
 

@@ -9,7 +9,7 @@ from fedleak.federated import fedsgd
 from fedleak.models import ACTIVATIONS, build, count_parameters, head, head_pass, input_shape, known_tokens
 
 ANY_SIZE = ["cnn", "lenet", "resnet20", "resnet20-relu", "fcn3"]
-SHAPES = [(1, 28, 28), (3, 28, 28), (1, 32, 32), (3, 32, 32)]
+SHAPES = [(1, 28, 28), (3, 32, 32)]
 
 
 def convolutions(model, size=3):
@@ -21,11 +21,7 @@ def convolutions(model, size=3):
     [
         *((name, shape) for name in ANY_SIZE for shape in SHAPES),
         ("vgg13_bn", (1, 32, 32)),
-        ("resnet34", (1, 28, 28)),
-        ("resnet18", (3, 128, 128)),
         ("resnet18-imagenet", (1, 32, 32)),
-        ("resnet32", (3, 32, 32)),
-        ("vgg16-quarter", (3, 32, 32)),
     ],
 )
 def test_shapes_chain(name, shape):
@@ -119,8 +115,7 @@ def test_both_resnets_start_from_the_same_weights():
     assert all(map(torch.equal, one.parameters(), other.parameters()))
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("name", ["lenet", "resnet18"])
+@pytest.mark.parametrize(("name", "activation"), [*(("lenet", name) for name in ACTIVATIONS), ("resnet18", "tanh")])
 def test_every_relu_is_replaced_and_the_weights_stay(name, activation):
     plain, other = (build(name, (3, 32, 32), 10, seed=3, activation=a) for a in (None, activation))
     assert all(a.equal(b) for a, b in zip(plain.parameters(), other.parameters(), strict=True))
