@@ -6,5 +6,6 @@
 from importlib import import_module
 from pkgutil import walk_packages
 
-for _module in walk_packages(__path__, f"{__name__}."):
-    import_module(_module.name)
+_FOLDER = f"{__name__}."
+for _module in walk_packages(__path__, _FOLDER):
+    import_module(f"{__name__}.{_module.name.removeprefix(_FOLDER)}")  # a hash of code follows such a name to the files
