@@ -229,7 +229,7 @@ def test_the_evidence_page_has_every_value_record_and_trial_and_no_pictures(reco
     assert "<th>rule</th>" in text
     assert "takes a GPU" in text
     assert text.count("literalinclude") == 2
-    assert "22 rows, `data/results/tiny/table1.csv`" in text
+    assert "22 rows of trials, `data/results/tiny/table1.csv`" in text
     found, keys = re.findall(r'<a id="([^"]+)" href="#([^"]+)">', text), Results("tiny", device="cpu").published.items
     assert sorted(found) == sorted((key, key) for key in keys)
     monkeypatch.setattr(evidence, "LONGEST", 3)
@@ -254,7 +254,7 @@ def test_notes_stand_with_their_values_or_under_a_heading_of_their_own(recorded,
     (tiny / "notebooks/tiny/notes.py").write_text(NOTES)
     values, rest = page("tiny").split("## Where the recorded runs come from")[0].split("## Notes")
     assert "Beside its values." in values
-    assert rest.strip() == "### How far it goes\n\n[In the lecture](#fig-far).\n\nUp to 3."
+    assert rest.strip() == "### How far it goes\n\n[In the chapter](#fig-far).\n\nUp to 3."
 
 
 def test_a_chapter_without_a_paper_has_notes_and_no_claims(tiny):
@@ -263,7 +263,7 @@ def test_a_chapter_without_a_paper_has_notes_and_no_claims(tiny):
         (tiny / f"data/published/tiny/{file}.toml").unlink()
     (tiny / "notebooks/tiny/notes.py").write_text(NOTES)
     text = page("tiny")
-    assert "### How far it goes\n\n[In the lecture](#fig-far).\n\nUp to 0.\n" in text
+    assert "### How far it goes\n\n[In the chapter](#fig-far).\n\nUp to 0.\n" in text
     assert Results("tiny", device="cpu").measure() == {}
     assert "literalinclude} /notebooks/tiny/experiments.py" in text
 
