@@ -79,10 +79,7 @@ def _compared(results: Results, rows: Sequence[Row], notes: Mapping[str, Any]) -
                 "Ours [95 % interval], n": _ours(row),
                 "Verdict (grade)": row["status"],
                 "Difference from the paper's setting": ", ".join(row["blocks"]) or "–",
-                "Remarks": _plain(
-                    "; ".join(filter(None, [*row["differences"], *row["remarks"], row["note"]]))
-                )
-                or "–",
+                "Remarks": _plain("; ".join(filter(None, [*row["differences"], *row["remarks"], row["note"]]))) or "–",
             }
             for row in group
         )
