@@ -65,7 +65,7 @@ test-platforms: $(READY) ## What the clients of other platforms send: the real p
 		test -x $$env/bin/python || $(BIN)/python -m venv $$env; \
 		echo "import site; site.addsitedir('$$(site $(BIN)/python)')" > $$(site $$env/bin/python)/project.pth; \
 		$$env/bin/python -m pip install --disable-pip-version-check -q --no-deps --no-compile -r $$lock; \
-		OMP_NUM_THREADS=1 $$env/bin/python -m pytest -q tests/platforms/test_$$name.py tests/platforms/test_recorders.py tests/platforms/test_padded_texts.py; \
+		OMP_NUM_THREADS=1 $$env/bin/python -m pytest -q tests/platforms/test_$$name.py tests/platforms/test_padded_texts.py; \
 	done
 
 test-versions: $(READY) ## The tests with the lowest versions that pyproject.toml allows, and with the newest, each in an environment of its own

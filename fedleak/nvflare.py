@@ -1,11 +1,10 @@
 """Filters for NVFlare that record its runs or reject crafted models, and NVFlare's filters as defences.
 
-`fedleak.federated.recording` describes the folder, `fedleak.federated.inspection` the rejected models. The module needs
+`fedleak.recording` describes the folder, `fedleak.federated.inspection` the rejected models. The module needs
 the extra ``nvflare``, and no other module of fedleak imports it.
 """
 
 import copy
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,13 +17,14 @@ from torch import Tensor
 
 from fedleak.errors import extra
 from fedleak.federated.inspection import RefusedModel, inspect_model, unreadable
-from fedleak.federated.platforms import as_json, keep, never_stopping
-from fedleak.federated.privacy import Privacy, find_tensors_without_noise
+from fedleak.federated.privacy import Privacy
 from fedleak.federated.update import Update
-from fedleak.files import write_text
+from fedleak.platforms.server import never_stopping
+from fedleak.recording import write
+from fedleak.recording.contribution import UNMEASURED
+from fedleak.recording.folder import read_part
 
 with extra("nvflare"):
-    import nvflare.client as flare
     from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
     from nvflare.apis.dxo_filter import DXOFilter
     from nvflare.apis.filter import Filter
@@ -33,26 +33,7 @@ with extra("nvflare"):
     from nvflare.apis.shareable import Shareable
     from nvflare.app_common.app_constant import AppConstants
 
-TRAINED = "fedleak.trained"  # the state at recorders before a filter
-FACTS = ("lr", "batch_size", "epochs", "optimiser", "momentum")
 log = logging.getLogger("fedleak.nvflare")
-
-
-def note(folder: Path | str, **facts: Any) -> None:
-    """Pass facts that only the client knows to the recorder; call it in the training script before ``flare.send``.
-
-    They are written to ``notes/SITE.json`` in the `Recorder`'s folder, which reads and deletes the file; nothing is
-    sent. The facts are ``labels`` of the training samples (integers ``[N]``, as for `torch.nn.CrossEntropyLoss`), or
-    their number, ``examples``; ``batch_size`` and ``epochs``; ``optimiser``, one of `torch.optim`, or its name
-    (``"sgd"``, ``"nag"``, ``"adam"``, …) with ``lr`` and ``momentum``; or ``steps``, if they do not follow from
-    samples, batch size and epochs. Facts that cannot be noted are a warning in the log. Raises `RuntimeError` before
-    ``flare.init``.
-    """
-    path = _notes_path(folder, flare.get_site_name())
-    try:
-        write_text(path, as_json(facts, log))
-    except OSError as error:  # a full disk ends no training
-        log.warning("nothing is noted in %s: %s", path, error)
 
 
 class _Filter(Filter):
@@ -93,38 +74,26 @@ class Inspector(_Filter):
 
 
 class Recorder(_Filter):
-    """A filter of an NVFlare client that records the received model, and the result when the client trained.
+    """A filter of an NVFlare client that completes the client's own record by what really comes and leaves.
 
-    Add it twice, to the filters of task data and of task results: ``recipe.add_client_input_filter(recorder)`` and
-    ``recipe.add_client_output_filter(recorder)``, or ``job.to_clients(recorder, filter_type=...)``. After NVFlare's
-    privacy filters it records the model that leaves the client, before them the model without protection; two recorders
-    with a folder each record both.
+    The training script records its loop by `fedleak.recording.record`, with ``round=received.current_round`` and
+    ``node=flare.get_site_name()``. Add the filter twice, to those of task data and of task results:
+    ``recipe.add_client_input_filter(recorder)`` and ``recipe.add_client_output_filter(recorder)``. After NVFlare's
+    privacy filters it writes the model that leaves the client, before them the one without protection.
 
     It records weights and weight differences, of NumPy arrays or tensors. Excluded variables (`ExcludeVars`) are
     recorded unchanged, as the server has them. Encrypted or quantised results are not recorded: add the recorder before
-    that filter. With recorders before and after a filter that adds noise, the record names the tensors without noise. A
-    contribution that cannot be recorded is a warning in the log and a gap in the folder, and never stops the run.
+    that filter. The record names the tensors to which a filter that adds noise adds none. What cannot be recorded is a
+    warning in the log and a gap in the folder, and never stops the run.
 
     The run's `folder` is on the client's machine, and all clients of a simulation may share it. Pass an absolute path,
-    since NVFlare's processes change the folder. The other parameters hold for all rounds, as for `note`, which
-    overrides them.
+    since NVFlare's processes change the folder.
     """
 
-    def __init__(
-        self,
-        folder: Path | str,
-        *,
-        lr: float | None = None,
-        batch_size: int | None = None,
-        epochs: int | None = None,
-        optimiser: str | None = None,
-        momentum: float | None = None,
-    ):
+    def __init__(self, folder: Path | str):
         super().__init__()
         self._key = f"fedleak.came:{folder}"
         self.folder = str(folder)  # NVFlare writes attributes with a parameter's name into the job, as JSON
-        self.lr, self.batch_size, self.epochs = lr, batch_size, epochs
-        self.optimiser, self.momentum = optimiser, momentum
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return a task's data or result unchanged, and record it."""
@@ -139,55 +108,32 @@ class Recorder(_Filter):
 
     def _note_task(self, task: Shareable, fl_ctx: FLContext) -> None:
         fl_ctx.set_prop(self._key, {}, private=True, sticky=False)
-        task_facts = {"round": task.get_header(AppConstants.CURRENT_ROUND)}
+        came: dict[str, Any] = {"round": task.get_header(AppConstants.CURRENT_ROUND)}
         try:  # now: clients take the parameters out of the task
             dxo = _read_model(task)
-            task_facts["state"] = _state(dxo.data) if dxo is not None and dxo.data_kind == DataKind.WEIGHTS else {}
+            came["state"] = _state(dxo.data) if dxo is not None and dxo.data_kind == DataKind.WEIGHTS else {}
         except Exception as error:  # it becomes a gap once the client has trained
-            task_facts["fault"] = error
-        if task_facts.get("state") != {}:
-            fl_ctx.set_prop(self._key, task_facts, private=True, sticky=False)
-        _notes_path(self.folder, fl_ctx.get_identity_name()).unlink(missing_ok=True)  # of a round without a result
+            came["fault"] = error
+        if came.get("state") != {}:
+            fl_ctx.set_prop(self._key, came, private=True, sticky=False)
 
     def _record_result(self, result: Shareable, fl_ctx: FLContext) -> None:
-        task_facts, node = fl_ctx.get_prop(self._key), fl_ctx.get_identity_name()
-        if task_facts == {}:  # a task without a model
+        came, node = fl_ctx.get_prop(self._key), fl_ctx.get_identity_name()
+        if came == {}:  # a task without a model
             return
-        if task_facts is None or task_facts["round"] is None:
+        if came is None or came["round"] is None:
             if _read_model(result) is not None:
                 why = "no model was seen to come: the recorder has to be among the filters of task data too"
-                raise ValueError(why if task_facts is None else "the task has no round")
+                raise ValueError(why if came is None else "the task has no round")
             return
-        with never_stopping(self.folder, log, round=task_facts["round"], node=node, seen_by="client"):
+        with never_stopping(self.folder, log, round=came["round"], node=node):
             if (dxo := _read_model(result)) is not None:  # otherwise an evaluation, or a failure
-                self._record(task_facts, dxo, node, fl_ctx)
-
-    def _record(self, task_facts: dict[str, Any], dxo: DXO, node: str, fl_ctx: FLContext) -> None:
-        if "fault" in task_facts:
-            raise task_facts["fault"]
-        before, after = task_facts["state"], _sent_state(task_facts["state"], dxo)
-        facts = {name: getattr(self, name) for name in FACTS if getattr(self, name) is not None}
-        facts |= _take_notes(_notes_path(self.folder, node))
-        if "batch_size" not in facts and (steps := dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)):
-            facts.setdefault("steps", int(steps))
-        if claim := _read_claim(dxo):
-            bare = {*claim.unprotected, *find_tensors_without_noise(before, fl_ctx.get_prop(TRAINED) or {}, after)}
-            facts["privacy"] = replace(claim, unprotected=tuple(sorted(bare)))
-        else:
-            fl_ctx.set_prop(TRAINED, after, private=True, sticky=False)
-        examples = facts.pop("examples", 0)
-        if not examples and "labels" not in facts:
-            raise ValueError("nobody told how many samples there are: note(folder, labels=...) or examples=...")
-        origin: dict[str, Any] = {"round": task_facts["round"], "node": node, "seen_by": "client"}
-        keep(self.folder, facts, before, after, examples=examples, log=log, **origin)
-
-
-def _take_notes(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    facts = json.loads(path.read_text(encoding="utf-8"))
-    path.unlink()
-    return facts
+                if "fault" in came:
+                    raise came["fault"]
+                after = _sent_state(came["state"], dxo)
+                client = read_part(self.folder, came["round"], node)
+                part = replace(client, seen_by="server", privacy=client.privacy or _read_claim(dxo), failed=UNMEASURED)
+                write(self.folder, part, came["state"], after)
 
 
 def _read_claim(dxo: DXO) -> Privacy | None:
@@ -235,10 +181,6 @@ class Filtered:
         dxo = DXO(DataKind.WEIGHT_DIFF, changes, meta={MetaKey.NUM_STEPS_CURRENT_ROUND: self.steps})
         filtered = self.filtering.process_dxo(dxo, Shareable(), FLContext()) or dxo
         return {name: torch.as_tensor(value).to(update[name]) / self.scale for name, value in filtered.data.items()}
-
-
-def _notes_path(folder: Path | str, node: str) -> Path:
-    return Path(folder) / "notes" / f"{node}.json"
 
 
 def _read_model(shareable: Shareable) -> DXO | None:

@@ -88,7 +88,7 @@ import fedleak.audit, fedleak.attacks.labels, fedleak.attacks.images, fedleak.cl
 fedleak.Update
 extras = "pydantic safetensors cryptography Crypto opacus IPython nbformat papermill distributed mlxtend skimage"
 print([name for name in extras.split() if name in sys.modules])
-import fedleak.federated.loop
+import fedleak.recording.recorder
 print([name for name in ("flwr", "nvflare") if name in sys.modules])
 print(*typer.main.get_command(fedleak.cli.app).commands)
 """

@@ -11,14 +11,6 @@ from fedleak.federated.privacy import NEIGHBOURS, Privacy
 from fedleak.metrics import class_accuracy, instance_accuracy
 
 AS_IT_IS = "as it is"
-ASSUMPTIONS = {
-    "step": "the clients' steps are those of SGD at the recorded rate",
-    "loss": "their loss is the mean cross-entropy",
-    "labels": "the recorded labels are those that they trained on",
-    "informed": "no attacker who is informed of the loss and the defences recovers more",
-}
-"""Assumptions of an audit that nobody measured. A recorded run has the first three (`Contribution.assumed`); a set-up
-has the last one if no attacker is informed of its loss (no cross-entropy with fixed targets) or its defences."""
 PROVES_HARD_LABELS = ("iDLG",)
 """Attacks, also at another scale, whose proofs hold for a cross-entropy with hard labels alone; others compare with the
 model's gradients."""
@@ -111,11 +103,12 @@ class PrivacyResult(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The verdict on one round or one update."""
+    """The verdict on one round, one update, the words, or the ε of a client."""
 
     case: str
     status: Literal["kept", "leak", "not measurable"]
     why: str
+    """The reason, with the attack and its adversary."""
     seconds: float = 0.0
 
 
@@ -133,11 +126,12 @@ def noted(
 ) -> dict[str, Any]:
     """Return a row on how an attack on update `number` went: scored if there is the truth ``[K, n]``.
 
-    Its ``reason`` says why it failed; None if it did not. ``proven`` is NaN for attacks that prove nothing, as
-    `PROVES_HARD_LABELS` do unless the loss is known to be a cross-entropy with one label per sample.
+    Its ``reason`` says why it failed, None if it did not; ``broke`` whether it failed by an error of its own.
+    ``proven`` is NaN for attacks that prove nothing, as `PROVES_HARD_LABELS` do unless the loss is known to be a
+    cross-entropy with one label per sample.
     """
     row = {"scenario": scenario, "attack": attempt.attack.name, "trial": number, **about, "seconds": attempt.seconds}
-    row |= {"iacc": math.nan, "cacc": math.nan, "exact": math.nan, "reason": None}
+    row |= {"iacc": math.nan, "cacc": math.nan, "exact": math.nan, "reason": None, "broke": attempt.unforeseen}
     row["unmet"] = "; ".join(attempt.result.violated_assumptions) if attempt.result else ""
     proven = attempt.result.proven if attempt.result else None
     proven = proven if has_hard_labels or attempt.attack.name.split(",")[0] not in PROVES_HARD_LABELS else None
@@ -150,6 +144,17 @@ def noted(
     elif truth is not None:
         row |= score(attempt.counts.reshape(truth.shape), truth)
     return row
+
+
+def list_broken(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """Return, by attack, the error of its own by which it failed to read more than half of the updates."""
+    as_is = [row for row in rows if row["scenario"] == AS_IT_IS]
+    broken: dict[str, list[str]] = {}
+    for row in as_is:
+        if row["broke"]:
+            broken.setdefault(row["attack"], []).append(row["reason"])
+    updates = len({row["trial"] for row in as_is})
+    return {name: reasons[0] for name, reasons in broken.items() if 2 * len(reasons) > updates}
 
 
 def outcome(rows: list[dict[str, Any]]) -> tuple[pd.DataFrame, dict[str, str], list[tuple[str, str]]]:
@@ -165,4 +170,4 @@ def outcome(rows: list[dict[str, Any]]) -> tuple[pd.DataFrame, dict[str, str], l
     for name, unmet in as_is[as_is["unmet"] != ""].groupby("attack", sort=False)["unmet"].first().items():
         remarks[name] = "; ".join(filter(None, [remarks.get(name), unmet]))
     never = [(name, of[0]) for name, of in failed.items() if name not in worked]
-    return attempts.dropna(subset="iacc").drop(columns=["reason", "unmet"]), remarks, never
+    return attempts.dropna(subset="iacc").drop(columns=["reason", "unmet", "broke"]), remarks, never

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pandas as pd
 
-from fedleak.audit.findings import ASSUMPTIONS, Verdict
+from fedleak.audit.findings import Verdict
 from fedleak.audit.report import Report
 from fedleak.files import write_bytes
 
@@ -18,69 +18,99 @@ KEPT, LEAK, ERROR, NOT_MEASURABLE = range(4)
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on the share of labels that an attack recovers; None for no limit.
+    """Limits on what an attack recovers, or on a claimed ε; None for no limit.
 
-    Raises `ValueError` for a limit outside [0, 1], such as one in percent.
+    Raises `ValueError` for a share outside [0, 1], such as one in percent, or an ε that is not positive.
     """
 
     mean: float | None = None
-    """On average over the updates of a round."""
+    """On the share of the labels, as the mean over the updates of a round."""
     over_guess: float | None = None
     """The same, more than the best guess on the same updates."""
     each: float | None = None
-    """Share of the labels of any single update."""
+    """On the share of the labels of any single update."""
+    epsilon: float | None = None
+    """On the ε of each client, over all recorded rounds; of a set-up, of one round."""
 
     def __post_init__(self) -> None:
-        if wrong := [limit for limit in self.given() if not 0 <= limit <= 1]:
+        if wrong := [limit for limit in self.shares() if not 0 <= limit <= 1]:
             raise ValueError(f"a limit is a share of the labels, in [0, 1], got {wrong[0]}")
+        if self.epsilon is not None and not self.epsilon > 0:
+            raise ValueError(f"a limit on ε is positive, got {self.epsilon}")
+
+    def shares(self) -> list[float]:
+        """Return the limits on shares of the labels that there are."""
+        return [limit for limit in (self.mean, self.over_guess, self.each) if limit is not None]
 
     def given(self) -> list[float]:
         """Return the limits that there are."""
-        return [limit for limit in (self.mean, self.over_guess, self.each) if limit is not None]
+        return self.shares() + ([] if self.epsilon is None else [self.epsilon])
 
 
-def verdicts(report: Report, limits: Limits, accepted: Sequence[str] = ()) -> list[Verdict]:
+def verdicts(report: Report, limits: Limits, assume_training: bool = False) -> list[Verdict]:
     """Judge every round (and every update, if there is a limit for each): a leak before all, else not measurable.
 
-    A limit that is kept only if an assumption holds that nobody measured is not measurable, unless the assumption is
-    among those `accepted` (keys of `ASSUMPTIONS`, or ``"all"``). The words of texts are a case of their own, of which
-    the smallest limit holds, and so is a wrong claim of privacy. Raises `ValueError` for an unknown assumption.
+    A limit is kept only if nothing is in doubt: the training was measured, the attacker has the model, labels are
+    recorded, and no attack failed by an error of its own. With `assume_training`, rounds that nobody measured count as
+    SGD on the mean cross-entropy; measurements that speak against it stand. The words of texts are a case of their own,
+    of which the smallest limit holds, and so is each client's ε, and a wrong claim of privacy.
     """
-    if unknown := set(accepted) - {*ASSUMPTIONS, "all"}:
-        raise ValueError(f"unknown assumption {min(unknown)!r}; there are: {', '.join([*ASSUMPTIONS, 'all'])}")
-    accepted = list(ASSUMPTIONS) if "all" in accepted else accepted
-    judged = [_verdict(row, limits.mean, limits.over_guess, accepted) for _, row in report.cases().iterrows()]
-    if limits.each is not None:
-        judged += [_verdict(row, limits.each, None, accepted) for _, row in report.cases(each=True).iterrows()]
-    if (words := report.words) is not None and (words.updates or words.unread):
-        leaks = words.updates and words.share > min([*limits.given(), 1.0])
-        is_unknown = words.unread and "informed" not in accepted
-        if leaks or not is_unknown:
-            judged.append(Verdict("words", "leak" if leaks else "kept", words.text()))
-        else:
-            judged.append(Verdict("words", "not measurable", f"{words.text()} (accept that with --assume informed)"))
+    judged: list[Verdict] = []
+    for limit, margin, each in ((limits.mean, limits.over_guess, False), (limits.each, None, True)):
+        if limit is not None or (limits.shares() and not each):
+            judged += [
+                _judge(row, limit, margin, report, assume_training, limits.epsilon is not None)
+                for _, row in report.cases(each=each).iterrows()
+            ]
+    if (words := report.words) is not None and (words.updates or words.unread) and limits.shares():
+        leaks = words.updates and words.share > min(limits.shares())
+        status: Status = "leak" if leaks else "not measurable" if words.unread else "kept"
+        judged.append(Verdict("words", status, words.text()))
+    if limits.epsilon is not None:
+        judged += _judge_epsilon(report, limits.epsilon)
     if report.wrong:
         judged.append(Verdict("differential privacy", "leak", "; ".join(report.wrong)))
     return judged
 
 
-def _verdict(row: pd.Series, limit: float | None, margin: float | None, accepted: Sequence[str]) -> Verdict:
-    text = f"{row['attack']} recovers {row['iacc']:.3f} of the labels (n = {row['n']} of {row['of']})"
-    status: Literal["kept", "leak", "not measurable"] = "kept"
+Status = Literal["kept", "leak", "not measurable"]
+
+
+def _judge(
+    row: pd.Series, limit: float | None, margin: float | None, report: Report, assume_training: bool, by_epsilon: bool
+) -> Verdict:
+    name = row["attack"] or "no attack"
+    by = f"{name} ({report.adversaries.get(name, report.facts.get('adversary', '–'))})"
+    text = f"{by} recovers {row['iacc']:.3f} of the labels (n = {row['n']} of {row['of']})"
+    status: Status = "kept"
     if limit is not None and row["iacc"] > limit:
         status, text = "leak", f"{text}, above {limit:g}"
     elif margin is not None and row["lead"] > margin:
         text = f"{row['ahead']} recovers {row['lead']:.3f} more of the labels than the best guess, above {margin:g}"
         status = "leak"
-    elif row["open"] or not row["attack"]:
-        status = "not measurable"
-        text = f"no attack that can be relied on read {row['open']} of {row['of']} updates, or their labels are missing"
-    elif open_assumptions := [name for name in ASSUMPTIONS if name in row["assumed"] and name not in accepted]:
-        status = "not measurable"
-        believed = " and ".join(ASSUMPTIONS[name] for name in open_assumptions)
-        options = " ".join(f"--assume {name}" for name in open_assumptions)
-        text = f"{text}: within the limit if {believed}, which nobody measured (accept that with {options})"
+    elif by_epsilon and row["private"]:
+        text = f"{text}; a round with differential privacy is judged by its ε"
+    elif not row["attack"] or (row["doubt"] and not (row["open"] and assume_training)):
+        option = " (accept that with --assume training)" if row["open"] else ""
+        reason = row["doubt"] or "no attack read half of the updates"
+        status, text = "not measurable", f"{reason}{option}; {text}" if row["attack"] else reason
     return Verdict(row["case"], status, text, float(row["seconds"]))
+
+
+def _judge_epsilon(report: Report, limit: float) -> list[Verdict]:
+    """Judge each client's ε, or a set-up's: of what an observer sees, and of what a canary shows."""
+    judged = []
+    for client in report.spent:
+        status: Status = "leak" if client.epsilon > limit else "kept"
+        judged.append(Verdict(f"ε of {client.node}", status, f"{client.text()}; the limit is {limit:g}"))
+    for result in report.privacy if not report.spent else ():
+        bounds = [value for value in (result.privacy.epsilon, result.epsilon, result.gaussian) if value is not None]
+        status = "leak" if max([result.privacy.claimed, *bounds]) > limit else "kept"
+        judged.append(Verdict("ε", status, f"{result.text()}; the limit is {limit:g}"))
+    nodes = set(report.rows["node"]) if "node" in report.rows else set()
+    for node in sorted(nodes - {client.node for client in report.spent}):
+        judged.append(Verdict(f"ε of {node}", "not measurable", "its rounds claim no differential privacy"))
+    return judged or [Verdict("ε", "not measurable", "no differential privacy is claimed")]
 
 
 def exit_code(judged: Sequence[Verdict]) -> int:

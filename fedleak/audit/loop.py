@@ -14,7 +14,7 @@ from fedleak.attacks.registry import ADVERSARIES, Adversary, Attack, Need, all_a
 from fedleak.attacks.result import Prepared
 from fedleak.audit.beyond_labels import count_words
 from fedleak.audit.case import Case
-from fedleak.audit.findings import AS_IT_IS, WordsResult, outcome
+from fedleak.audit.findings import AS_IT_IS, WordsResult, list_broken, outcome
 from fedleak.audit.report import Report
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protections
@@ -188,5 +188,5 @@ class Loop:
         untried = [*((name, why) for name, why in self.untried if name not in self.adversaries), *never]
         scenarios = [AS_IT_IS, *self.remedies]
         report = Report(facts, rows, scenarios, self.left_out, self.adversaries, untried, remarks)
-        report.words = self.words
+        report.words, report.broken = self.words, list_broken(self.rows)
         return report

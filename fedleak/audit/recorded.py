@@ -1,6 +1,6 @@
 """An audit of a run that really took place: a folder of rounds, every update attacked, and the same report.
 
-See `fedleak.federated.recording` for the folder.
+See `fedleak.recording` for the folder.
 """
 
 import copy
@@ -19,7 +19,7 @@ from fedleak.attacks.contest import Attempt, attempt, view
 from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, Attack, adversary_of, get
 from fedleak.audit.case import Case, fresh, prepare
 from fedleak.audit.facts import about
-from fedleak.audit.findings import ASSUMPTIONS, PrivacyResult, noted
+from fedleak.audit.findings import PrivacyResult, noted
 from fedleak.audit.loop import PRIOR, Loop, Observation, sort_out, taking_part
 from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
@@ -32,10 +32,12 @@ from fedleak.models import batch_dependent, head
 from fedleak.models.states import bare, last_matrix
 
 if TYPE_CHECKING:
-    from fedleak.federated.recording import Contribution
+    from fedleak.recording import Contribution
 
-TOLERANCE = 0.01
-"""A multiple of the mean cross-entropy nearer to 1 than this is not mentioned."""
+NO_MODEL = "pass --setup: the server has the model"
+
+
+States = tuple[dict[str, Tensor], dict[str, Tensor]]
 
 
 class _Server(NamedTuple):
@@ -48,9 +50,8 @@ class _Server(NamedTuple):
     grounds: str
     """Origin of the model."""
 
-    def model(self, contribution: "Contribution") -> nn.Module:
-        """Return the model as it was sent; what the set-up has frozen need not be."""
-        state, _ = contribution.states()
+    def model(self, contribution: "Contribution", state: Mapping[str, Tensor]) -> nn.Module:
+        """Return the model as it was sent; what the set-up has frozen, or a client does not share, need not be."""
         if self.case is None:
             return bare(state, self.last)
         model = copy.deepcopy(self.case.attacked)
@@ -58,20 +59,18 @@ class _Server(NamedTuple):
         expected = model.state_dict()
         single = {name for name, t in state.items() if name in expected and t.numel() == expected[name].numel() == 1}
         state = {name: t.reshape(expected[name].shape) if name in single else t for name, t in state.items()}
-        trained = dict(model.named_parameters())
-        frozen = {name: tensor for name, tensor in model.state_dict().items() if name not in trained}
-        sent = {**frozen, **state} if trained.keys() <= state.keys() else state
+        is_part = state.keys() <= expected.keys() and bool(state.keys() & dict(model.named_parameters()).keys())
         try:
-            model.load_state_dict(sent)
+            model.load_state_dict({**expected, **state} if is_part else state)
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             reason = f"{reason:.300}{likely(state)}"
             raise ValueError(f"{contribution.path}: its state is not of the set-up's model: {reason}") from error
         return model
 
-    def update(self, contribution: "Contribution", model: nn.Module) -> Update:
+    def update(self, contribution: "Contribution", states: States, model: nn.Module) -> Update:
         """Return what the server sees: trained parameters, each once, and not a last layer that did not move."""
-        update, weight = contribution.update(), head(model).weight
+        update, weight = contribution.update(states), head(model).weight
         update = update.replace(unwrapped(update.tensors, model))
         names = update.tensors.keys() if self.case is None else dict(model.named_parameters()).keys()
         unmoved = weight in update.tensors and not update.tensors[weight].any()
@@ -90,9 +89,9 @@ class _Server(NamedTuple):
                 knowledge |= {"aux": case.aux, "prior": case.aux.class_counts.double() / len(case.aux)}
         return knowledge
 
-    def observe(self, number: int, entry: "Contribution", model: nn.Module) -> Observation:
+    def observe(self, number: int, entry: "Contribution", states: States, model: nn.Module) -> Observation:
         """Return one contribution as the server sees it."""
-        knowledge, update = self.knowledge(entry, model, number), self.update(entry, model)
+        knowledge, update = self.knowledge(entry, model, number), self.update(entry, states, model)
         candidates = taking_part(model, self.case, update.samples)
 
         def put(remedy: Defence | None) -> Update:
@@ -107,8 +106,19 @@ class _Server(NamedTuple):
         blind = (attempt(attack, update, model, PRIOR, knowledge) for attack in candidates if attack.blind)
         guesses = (answer for answer in blind if answer.result)
         return Observation(
-            number, model, knowledge, attacks, put, arguments, guesses, partial(_row, number, entry, model)
+            number, model, knowledge, attacks, put, arguments, guesses, partial(self.row, number, entry, model)
         )
+
+    def row(
+        self, number: int, entry: "Contribution", model: nn.Module, scenario: str, attempt: Attempt
+    ) -> dict[str, Any]:
+        """Return a row on how an attack on a contribution went."""
+        truth = entry.truth(head(model).layer.out_features)
+        about = {"round": entry.round, "node": entry.node, "open": entry.is_open, "private": entry.privacy is not None}
+        about["doubt"] = NO_MODEL if self.case is None else entry.failed
+        row = noted(scenario, number, attempt, None if truth is None else truth[None], not entry.failed, **about)
+        # Noise breaks what attacks assume, and is a defence; without any, they contradict what was recorded.
+        return {**row, "fits": not (row["unmet"] and entry.privacy is None)}
 
 
 def _excluded(attack: Attack) -> str:
@@ -127,7 +137,7 @@ def audit_run(
 ) -> Report:
     """Attack every update of a recorded run with all that applies, and report.
 
-    Raises `ValueError` or `FileNotFoundError` as for `fedleak.federated.recording.read`, or if the run is of another
+    Raises `ValueError` or `FileNotFoundError` as for `fedleak.recording.read`, or if the run is of another
     model than the set-up's.
 
     Parameters
@@ -145,7 +155,7 @@ def audit_run(
     progress
         Show a progress bar.
     """
-    from fedleak.federated.recording import read  # needed for recorded runs alone
+    from fedleak.recording import read  # needed for recorded runs alone
 
     started = time.perf_counter()
     dropped: list[str] | None = [] if skip_nan else None
@@ -167,9 +177,10 @@ def audit_run(
     loop = Loop(server.adversary, server.seed, len(run), remedied, repeats=True, progress=progress)
     model, loaded = nn.Module(), ""
     for number, entry in enumerate(run):
+        states = entry.states()
         if entry.before != loaded:
-            model, loaded, loop.prepared = server.model(entry), entry.before, {}
-        observation = server.observe(number, entry, model)
+            model, loaded, loop.prepared = server.model(entry, states[0]), entry.before, {}
+        observation = server.observe(number, entry, states, model)
         if number == 0:
             update = observation.update(None)
             about_run = {"dropped": [*missing, *(dropped or ())], **facts(run, server, update, model)}
@@ -188,15 +199,6 @@ def audit_run(
     report.privacy = [PrivacyResult(privacy, updates=updates) for privacy, updates in claims.items()]
     report.spent = spent(run)
     return report
-
-
-def _row(number: int, entry: "Contribution", model: nn.Module, scenario: str, attempt: Attempt) -> dict[str, Any]:
-    truth = entry.truth(head(model).layer.out_features)
-    about = {"round": entry.round, "node": entry.node, "assumed": " ".join(entry.assumed)}
-    has_hard_labels = "loss" in entry.verified and entry.factor > 0
-    row = noted(scenario, number, attempt, None if truth is None else truth[None], has_hard_labels, **about)
-    # Noise breaks what attacks assume, and is a defence; without any, they contradict what was recorded.
-    return {**row, "fits": entry.scheme is not None and not (row["unmet"] and entry.privacy is None)}
 
 
 def _unscored(entry: "Contribution", counts: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -223,19 +225,15 @@ def facts(run: "Sequence[Contribution]", server: _Server, update: Update, model:
     rounds = sorted({entry.round for entry in run})
     other = [entry for entry in run if entry.optimiser not in ("sgd", "nag")]
     others = [entry.optimiser.replace("unknown", "an unknown optimiser") for entry in other]
-    doubts = Counter(doubt for entry in run for doubt in entry.doubts if entry not in other)
-    assumed = [text for name, text in ASSUMPTIONS.items() if any(name in entry.assumed for entry in run)]
-    factors = [entry.factor for entry in run if abs(entry.factor - 1) > TOLERANCE]
+    failed = Counter(entry.failed for entry in run if entry.failed and entry not in other)
     optimisers = {f"{o.optimiser} (rate {o.lr:g}{f', momentum {o.momentum:g}' * bool(o.momentum)})" for o in run}
-    recorders = {"client": "its client mod, filter or loop", "server": "the server"}
+    recorders = {"client": "the clients", "server": "the server"}
     return {
         **about(model, server.adversary),
         "recorded": True,
         "others": f"{len(others)} of {len(run)} updates are made by {' and '.join(sorted(set(others)))}" * bool(others),
-        "doubts": "; ".join(f"{doubt} ({number} of {len(run)} updates)" for doubt, number in doubts.most_common(3)),
-        "assumed": " and ".join(assumed),
-        "losses": ", ".join(sorted({entry.loss for entry in run if entry.loss})),
-        "factors": f"{min(factors):.3g} to {max(factors):.3g}" if factors else "",
+        "doubts": "; ".join(f"{reason} ({number} of {len(run)} updates)" for reason, number in failed.most_common(3)),
+        "measured": sum(not entry.failed for entry in run),
         "clients": 1,
         "updates": len(run),
         "nodes": len({entry.node for entry in run}),

@@ -63,6 +63,8 @@ class Report:
         Verdicts of `fedleak.audit.guard`, if there are limits.
     baseline
         An earlier report's JSON, read, to compare with.
+    broken
+        Attacks that failed on more than half of the updates by an error of their own, and the error.
     """
 
     facts: dict[str, Any]
@@ -79,6 +81,7 @@ class Report:
     unscored: pd.DataFrame = field(default_factory=pd.DataFrame)
     verdicts: Sequence[Verdict] = ()
     baseline: dict[str, Any] | None = None
+    broken: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def guesses(self) -> list[str]:
@@ -198,13 +201,14 @@ class Report:
 
         Columns: ``case``, ``attack``, ``iacc`` and ``exact`` (means over the updates that it read), ``n`` (these),
         ``of`` (all of the case), ``lead`` (the largest of any attack over the best guess on the same updates),
-        ``ahead`` (that attack), ``guess`` (the best on all), ``seconds``, and ``open``: updates of which nothing is
-        known, as no deciding attack that fits the client's optimiser read them, or as they have no labels. Without any,
-        ``attack`` is "". ``assumed`` names what was taken for true of some of the updates, of
-        `fedleak.audit.findings.ASSUMPTIONS`.
+        ``ahead`` (that attack), ``guess`` (the best on all), ``seconds``, and ``doubt``: the first reason why low
+        numbers are no all-clear, "" if there is none; ``open``: whether it is only that nobody measured the training;
+        ``private``: whether each update's differential privacy is claimed. Without any attack, ``attack`` is "".
         """
-        of_runs = {"fits": self.rows.get("fits", True), "assumed": self.rows.get("assumed", "")}
-        rows = self._as_it_is.assign(case=_names(self._as_it_is, each), **of_runs)
+        given = {
+            name: self.rows.get(name, value) for name, value in (("doubt", ""), ("open", False), ("private", False))
+        }
+        rows = self._as_it_is.assign(case=_names(self._as_it_is, each), **given)
         unscored = [] if self.unscored.empty else _names(self.unscored, each)
         cases = []
         for case in dict.fromkeys([*rows["case"], *unscored]):
@@ -223,10 +227,22 @@ class Report:
             ahead = max(means, key=lambda mean: mean["lead"], default=none)
             about = {**best, "lead": ahead["lead"], "ahead": ahead["attack"], "guess": guesses.mean().max()}
             about["seconds"] = of_case["seconds"].sum()
-            about["open"] = of - len({trial for part in deciding for trial in part["trial"][part["fits"]]})
-            about["assumed"] = sorted({name for names in of_case["assumed"] for name in names.split()})
-            cases.append({"case": case, **about})
+            doubts = self._list_doubts(of_case[~blind], deciding, of, unscored.count(case))
+            about["open"] = bool(of_case["open"].any()) and len(doubts) == 1
+            about["private"] = bool(len(of_case)) and bool(of_case["private"].all())
+            cases.append({"case": case, **about, "doubt": doubts[0] if doubts else ""})
         return pd.DataFrame(cases)
+
+    def _list_doubts(self, rows: pd.DataFrame, deciding: list[pd.DataFrame], of: int, unscored: int) -> list[str]:
+        """Return why low numbers of a case are no all-clear: what was not measured, recorded, or read."""
+        missing = self.facts.get("dropped", [])
+        why = f" ({missing[0]})" if missing else ""
+        doubts = [f"{unscored} of {of} updates have no recorded labels{why}"] * bool(unscored)
+        read = {trial for part in deciding for trial in part["trial"][part["fits"] if "fits" in part else slice(None)]}
+        if left := of - unscored - len(read):
+            doubts.append(f"no attack whose assumptions hold read {left} of {of} updates")
+        doubts += [f"{name} failed: {error}" for name, error in self.broken.items()]
+        return [*doubts, *dict.fromkeys(doubt for doubt in rows["doubt"] if doubt)]
 
     def to_markdown(self, figure: str = "", level: int = 1) -> str:
         """Return the report as Markdown, with a figure at this address, if any, and a title of this level."""

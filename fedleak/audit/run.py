@@ -11,27 +11,24 @@ import torch
 from torch import nn
 
 from fedleak.attacks.contest import Attempt, attempt, view
+from fedleak.attacks.labels import any_scale
 from fedleak.attacks.labels.counts import apportion
-from fedleak.attacks.registry import Attack, Need, all_attacks
+from fedleak.attacks.registry import Attack, all_attacks
 from fedleak.attacks.result import Result
 from fedleak.audit.beyond_labels import invert_once
 from fedleak.audit.canary import canary, claim
 from fedleak.audit.case import Case, Trial, image_attack, prepare
-from fedleak.audit.clipped import CLIPPED_SAMPLES, SUFFIX, clipped_samples_attack, clipping_attacks
-from fedleak.audit.facts import facts
+from fedleak.audit.facts import describe_loss, facts
 from fedleak.audit.findings import AS_IT_IS, noted
-from fedleak.audit.informed import informed_attacks
 from fedleak.audit.loop import PRIOR, Loop, Observation, sort_out, taking_part
 from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
 from fedleak.federated import Update
 from fedleak.federated.defences import ClippedNoise, Defence, PureNoise
+from fedleak.federated.losses import TOLERANCE
 from fedleak.federated.restricted import Withhold
 from fedleak.models import head
 from fedleak.models.memory import unchanged
-
-READ_AS_SENT = (PureNoise, Withhold)
-"""Defences behind which an attack reads what it assumes: noise has the mean 0, and withheld tensors are absent."""
 
 
 class Run:
@@ -40,38 +37,22 @@ class Run:
     def __init__(self, case: Case, progress: bool, fast: bool = False):
         case = replace(case, knowledge={**case.knowledge, "progress": progress})
         self.case, self.fast, setup = case, fast, case.setup
-        entrants = taking_part(case.attacked, case, setup.steps * setup.batch_size)
-        informed = informed_attacks(case.form, setup.batch_size, entrants) if case.form else []
-        self.altering = [
-            d for d in (setup.dp_sgd, *setup.defences) if d is not None and not isinstance(d, READ_AS_SENT)
-        ]
-        undoing = self._undoing(entrants)
-        self.entrants = [*entrants, *informed, *undoing]
+        self.entrants = taking_part(case.attacked, case, setup.steps * setup.batch_size)
         self.sent: dict[str, list[nn.Module]] = {}
         self.first = case.trial(0)
         self.first_update = case.observe(self.first)
-        is_unknown = case.loss is not None and case.form is None
-        last, shared = head(case.model), self.first_update.tensors
-        trained = {name for name, p in case.model.named_parameters() if p.requires_grad}
-        is_withheld = last.weight in trained and last.weight not in shared
-        has_unread_bias = is_withheld and last.bias in shared  # no attack reads the bias alone
-        self.has_end = self.first_update.steps == 1 or trained <= shared.keys()
         self.adversary = view(setup.attacker, self.first_update, case.model)
-        self.assumed = "informed" if is_unknown or has_unread_bias else ""
         remedied = range(min(setup.trials, setup.remedy_trials))
         self.loop = Loop(setup.attacker, setup.seed, setup.trials, remedied, repeats=False, progress=progress)
         self.loop.left_out = [] if remedied else [("remedies", "remedy_trials=0")]
         self.loop.adversaries, self.loop.untried = sort_out(
-            [*all_attacks(), *informed, *undoing],
+            all_attacks(),
             self.adversary,
             self.first_update,
             case.model,
             case.knowledge,
             self._excluded,
         )
-        if case.loss is not None and case.form is None:
-            why = "the loss is not a cross-entropy with a factor, class weights or soft targets"
-            self.loop.untried.append(("attackers who are informed of the loss", why))
 
     def _excluded(self, attack: Attack) -> str:
         setup = self.case.setup
@@ -99,37 +80,35 @@ class Run:
         with unchanged(self.case.attacked):
             for number in range(self.case.setup.trials):
                 self.loop.attack(self.observe(number))
-        if self.altering and not self._is_anybody_informed():
-            for row in self.loop.rows:
-                row["assumed"] = "informed"
+        doubt = self._doubt()
+        for row in self.loop.rows:
+            row["doubt"] = doubt
 
-    def _undoing(self, entrants: list[Attack]) -> list[Attack]:
-        """Return the attacks that undo what the defences do, of those that it can be undone of."""
-        case = self.case
-        if not self.altering or case.setup.clients > 1:
-            return []
-        if case.setup.dp_sgd in self.altering:
-            return clipped_samples_attack(case.attacked, case.aux, case.setup.dp_sgd.max_grad_norm)
-        return clipping_attacks(case.attacked, case.aux, entrants)
+    def _doubt(self) -> str:
+        """Return why low numbers are no all-clear: what the clients do that no attack undoes; "" if there is nothing.
 
-    def _is_anybody_informed(self) -> bool:
-        """Return whether an attack that is informed of the defences has read at least half of the updates.
-
-        Undoing a clipping of several steps takes the clients' model after them, whose withheld tensors are unknown.
+        The mean cross-entropy times a factor, and clipping, change the scale alone, which one attack estimates. Noise
+        has the mean 0, and withheld tensors are absent.
         """
         case, setup = self.case, self.case.setup
-        has_factor = case.form is None or case.form.factor(setup.batch_size) is not None
-        readers = [attack for attack in self.entrants if Need.BELOW_HEAD_GRADIENT not in attack.needs]
-        informed = []
-        if self.altering == [setup.dp_sgd]:
-            informed = [CLIPPED_SAMPLES]
-        elif has_factor and self.has_end and all(isinstance(defence, ClippedNoise) for defence in self.altering):
-            informed = [attack.name for attack in readers if attack.name.endswith(SUFFIX)]
-        is_own = all(type(defence).__module__.startswith("fedleak.") for defence in self.altering)
-        if is_own and case.form is None and case.knowledge["defence"] is not None:
-            informed += [attack.name for attack in readers if attack.trained]
+        if setup.dp_sgd is not None:
+            return "the clients run DP-SGD: judge it by its ε (--epsilon-above)"
+        factor = 1.0 if case.loss is None else case.form and case.form.factor(setup.batch_size)
+        if not factor or factor <= 0:
+            return f"the clients' loss is not the mean cross-entropy times a factor, but {describe_loss(case)}"
+        others = [type(d).__name__ for d in setup.defences if not isinstance(d, PureNoise | Withhold | ClippedNoise)]
+        if others:
+            return f"no attack undoes the defence {others[0]}"
+        last, shared = head(case.model), self.first_update.tensors
+        trained = {name for name, p in case.model.named_parameters() if p.requires_grad}
+        if last.weight in trained - shared.keys() and last.bias in shared:
+            return "the last layer's bias is shared without its weight, which no attack reads"
+        is_scaled = abs(factor - 1) > TOLERANCE or any(isinstance(d, ClippedNoise) for d in setup.defences)
         as_is = [row for row in self.loop.rows if row["scenario"] == AS_IT_IS and row["reason"] is None]
-        return any(2 * sum(row["attack"] == name for row in as_is) >= setup.trials for name in informed)
+        read = sum(row["attack"] == any_scale.NAME for row in as_is)
+        if is_scaled and (2 * read < setup.trials or (self.first_update.steps > 1 and not trained <= shared.keys())):
+            return f"the scale of the updates is not known, and {any_scale.NAME!r} did not read them"
+        return ""
 
     def observe(self, number: int) -> Observation:
         """Draw a trial, and return what the server sees of it."""
@@ -171,7 +150,7 @@ class Run:
         attempt = attempt if attempt.attack.blind else self._per_epoch(attempt)
         loss, form = self.case.loss, self.case.form
         has_hard_labels = loss is None or (form is not None and (form.factor(self.case.setup.batch_size) or 0.0) > 0)
-        row = noted(scenario, number, attempt, trial.truth, has_hard_labels, assumed=self.assumed)
+        row = noted(scenario, number, attempt, trial.truth, has_hard_labels)
         if scenario == AS_IT_IS and attempt.result is not None and attempt.result.low is not None:
             low, high = attempt.result.low.cpu(), attempt.result.high.cpu()  # type: ignore[union-attr]
             inside = (low <= trial.truth[0]) & (trial.truth[0] <= high)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 EXAMPLE = Path(__file__).parents[1] / "audit" / "example.py"
 EPILOG = (
     "Exit codes: 0 all limits hold (without limits: the report was written); 1 a leak above a limit; 2 an error or a "
-    "wrong call; 3 not measurable: no reliable attack read half of the updates, labels are missing, or a limit holds "
-    "only under an assumption that no recorder measured and --assume does not accept.\n\n"
+    "wrong call; 3 not measurable: a limit is kept only if the clients' training was measured, the attacker has the "
+    "model (--setup), labels are recorded, and no attack failed.\n\n"
     "Examples:\n\n- `fedleak audit --example > my_setup.py`\n\n- `fedleak audit my_setup.py`\n\n"
     "- `fedleak audit my_setup.py --out report.html --out report.json --trials 50 --seed 1`\n\n"
     "- `fedleak audit RUN --setup my_setup.py --fail-above 0.6 --junit audit.xml --baseline report.json`"
@@ -64,13 +64,18 @@ def command(
         float | None,
         typer.Option(min=0, max=1, help="Fail if an attack recovers a larger share of the labels of any update."),
     ] = None,
-    assume: Annotated[
-        list[str] | None,
+    epsilon_above: Annotated[
+        float | None,
         typer.Option(
-            metavar="NAME",
-            help="Assumption to accept although no recorder measured it (repeatable): 'step' (clients take SGD steps "
-            "at the recorded rate), 'loss' (mean cross-entropy), 'labels' (the recorded ones), 'informed' (no attacker "
-            "who is informed of the clients' loss and defences recovers more), or 'all'.",
+            metavar="EPSILON",
+            help="Fail if a client's differential privacy over its recorded rounds (of a set-up: of one) is weaker.",
+        ),
+    ] = None,
+    assume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="training",
+            help="'training': take rounds that nobody measured for SGD on the mean cross-entropy of their labels.",
         ),
     ] = None,
     fast: Annotated[
@@ -109,10 +114,14 @@ def command(
 
         if file is None:
             raise ValueError("name the file to audit; `fedleak audit --example` prints a template")
-        limits = guard.Limits(fail_above, fail_above_guess, fail_above_each)
+        if assume not in (None, "training"):
+            raise ValueError(f"there is one assumption, --assume training, not {assume!r}")
+        limits = guard.Limits(fail_above, fail_above_guess, fail_above_each, epsilon_above)
         limited = bool(limits.given())
         if junit is not None and not limited:
-            raise ValueError("--junit needs a limit: --fail-above, --fail-above-guess or --fail-above-each")
+            raise ValueError(
+                "--junit needs a limit: --fail-above, --fail-above-guess, --fail-above-each or --epsilon-above"
+            )
         out = out or []
         for path in out:
             check_ending(path)
@@ -123,7 +132,7 @@ def command(
         report = _report(file, setup, {"gaps": gaps, "skip_nan": skip_nan}, fast, trials=trials, seed=seed)
         report.baseline = earlier
         if limited:
-            report.verdicts = guard.verdicts(report, limits, assume or ())
+            report.verdicts = guard.verdicts(report, limits, assume is not None)
         headline = "\n\n".join(map("{}. {}".format, WORDS, report.headline()))
         typer.echo(f"{headline}\n" if out else report.to_markdown())
         for written in (written for path in out for written in report.save(path)):

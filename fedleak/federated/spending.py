@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fedleak.federated.privacy import NEIGHBOURS, Privacy, account_epsilon
 
 if TYPE_CHECKING:
-    from fedleak.federated.recording import Contribution
+    from fedleak.recording import Contribution
 
 
 class Spent(NamedTuple):

@@ -8,9 +8,19 @@ from fedleak.errors import extra
 with extra("flower"):
     import flwr  # noqa: F401
 
+from fedleak.flower.claims import read_mod_claim
 from fedleak.flower.grid import InProcess
 from fedleak.flower.inspection import InspectionMod
-from fedleak.flower.recording import RecordingMod, note, recorded
+from fedleak.flower.recording import recorded
 from fedleak.flower.secagg import Fishing, fish, honest, secure_run
 
-__all__ = ["Fishing", "InProcess", "InspectionMod", "RecordingMod", "fish", "honest", "note", "recorded", "secure_run"]
+__all__ = [
+    "Fishing",
+    "InProcess",
+    "InspectionMod",
+    "fish",
+    "honest",
+    "read_mod_claim",
+    "recorded",
+    "secure_run",
+]

@@ -28,7 +28,7 @@ class InspectionMod:
     samples
         Function of the context that returns samples of the client, ``[B, ...]``, for the module.
     names
-        As for `fedleak.flower.recording.RecordingMod`.
+        As for `fedleak.flower.recorded`.
     bounds
         Range of the model's inputs.
     """

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from fedleak.data.embedded import synthetic
-from fedleak.federated.loop import record
-from fedleak.federated.recording import read, write
+from fedleak.recording import read, record, write
 
 SHAPE, CLASSES, LR = (1, 6, 6), 4, 0.1
 

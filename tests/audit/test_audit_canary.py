@@ -13,8 +13,8 @@ from fedleak.audit import Setup, audit, audit_run, canary, guard
 from fedleak.audit.canary import lower_bound
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
 from fedleak.federated.privacy import DPSGD, Privacy, gaussian_epsilon
-from fedleak.federated.recording import read, write
 from fedleak.federated.restricted import Withhold
+from fedleak.recording import read, write
 
 DELTA = 1e-5
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -15,8 +15,10 @@ from torch import nn
 from fedleak.audit import Report, Setup, audit, audit_run, guard
 from fedleak.audit.findings import WordsResult
 from fedleak.audit.guard import Limits
-from fedleak.federated.loop import record
-from fedleak.federated.recording import read, write
+from fedleak.federated.privacy import Privacy
+from fedleak.recording import read, write
+from fedleak.recording.contribution import UNMEASURED
+from fedleak.recording.gaps import note_gap
 
 
 @pytest.fixture(scope="module")
@@ -243,42 +245,58 @@ def test_mistakes_are_one_line(invoke, run, setup_file, tmp_path, words, message
     assert "Traceback" not in result.output
 
 
-def test_a_limit_that_is_kept_on_an_assumption_alone_is_not_measurable(invoke, run, setup_file, tmp_path):
+def test_training_that_nobody_measured_can_be_assumed(invoke, run, setup_file, tmp_path):
     """A server's recorder sees states only; the same run, recorded on the clients, is measured."""
-    for contribution in read(run):
-        write(tmp_path / "server", replace(contribution, seen_by="server", verified=[]), *contribution.states())
+    for part in read(run):
+        write(tmp_path / "server", replace(part, seen_by="server", failed=UNMEASURED), *part.states())
     words = (tmp_path / "server", "--setup", setup_file, "--fail-above", 1)
-    result = invoke(*words, ends=3)
-    assert "which nobody measured (accept that with --assume step --assume loss --assume labels)" in result.stderr
-    assert "These numbers hold if the clients' steps are those of SGD" in result.output
-    invoke(*words, "--assume", "step", "--assume", "loss", ends=3)
-    invoke(*words, "--assume", "step", "--assume", "loss", "--assume", "labels")
-    invoke(*words, "--assume", "all")
-    assert (
-        "unknown assumption 'rate'; there are: step, loss, labels, informed, all"
-        in invoke(*words, "--assume", "rate", ends=2).stderr
-    )
-    assert "Nothing is assumed about steps, loss and labels." in invoke(run, "--setup", setup_file).output
+    assert "accept that with --assume training" in invoke(*words, ends=3).stderr
+    invoke(*words, "--assume", "training")
+    invoke(*words, "--assume", "all", ends=2)
 
 
-def test_a_loss_that_is_not_the_mean_cross_entropy_cannot_be_kept(tmp_path):
-    """What was measured stands in the report; a factor is used, another loss is in doubt."""
+def test_an_assumption_does_not_replace_a_measurement(tmp_path):
+    for node in "abc":
+        train(tmp_path, 1, node, [8, 8], ord(node), kind=torch.optim.Adam)
+    report = audit_run(tmp_path, Setup(model=network, shape=SHAPE, data=data(99), remedy_trials=0))
+    assert guard.exit_code(guard.verdicts(report, Limits(mean=1.0), assume_training=True)) == guard.NOT_MEASURABLE
 
-    def client(folder, loss, node):
-        model, (x, y) = network(), data(ord(node))
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-        with record(folder, model, optimiser, round=1, node=node) as saw:
-            saw(y[:16])
-            loss(model(x[:16]), y[:16]).backward()
-            optimiser.step()
 
-    losses = {"sum": nn.CrossEntropyLoss(reduction="sum"), "weights": nn.CrossEntropyLoss(torch.arange(1.0, 5.0))}
-    reports = {}
-    for name, loss in losses.items():
-        for node in "abc":
-            client(tmp_path / name, loss, node)
-        reports[name] = audit_run(tmp_path / name, Setup(model=network, shape=SHAPE, data=data(99)))
-    assert judge(reports["weights"], mean=1.0) == ([("round 1", "not measurable")], 3)
-    assert "cross-entropy with class weights (3 of 3 updates)" in reports["weights"].headline()[0]
-    assert judge(reports["sum"], mean=1.0) == ([("round 1", "kept")], 0)
-    assert "16 to 16 times its mean's gradient" in reports["sum"].to_markdown()
+def test_without_the_servers_model_nothing_is_kept(invoke, run, tmp_path):
+    junit = tmp_path / "audit.xml"
+    result = invoke(run, "--fail-above", 1, "--junit", junit, ends=3)
+    assert "pass --setup: the server has the model" in result.stderr
+    assert "shared gradients" in junit.read_text(), "the adversary's name"
+    invoke(run, "--fail-above", 0, ends=1)  # a leak is one all the same
+
+
+def test_an_attack_that_breaks_is_no_all_clear():
+    report = findings({"LLG": [0.5, 0.5]}, broken={"iLRG": "unforeseen TypeError: x"})
+    assert judge(report, mean=0.6) == ([("round 1", "not measurable")], 3)
+
+
+@pytest.mark.parametrize(("limit", "code"), [(1e9, 0), (1e-3, 1)])
+def test_a_private_round_is_judged_by_its_epsilon(limit, code, run, tmp_path):
+    privacy = Privacy(neighbours="client", history=((1.0, 1.0, 1),))
+    for part in read(run):
+        write(tmp_path, replace(part, privacy=privacy, failed="Opacus"), *part.states())
+    report = audit_run(tmp_path, Setup(model=network, shape=SHAPE, remedy_trials=0))
+    assert judge(report, epsilon=limit)[1] == code
+    assert judge(report, mean=1.0, epsilon=limit)[1] == code
+    assert judge(report, mean=1.0)[1] == guard.NOT_MEASURABLE
+
+
+def test_a_run_without_claims_has_no_epsilon_to_judge(run):
+    report = audit_run(run, Setup(model=network, shape=SHAPE, remedy_trials=0))
+    assert judge(report, epsilon=8.0)[1] == guard.NOT_MEASURABLE
+
+
+def test_a_client_whose_record_was_refused_is_named_with_the_reason(run, tmp_path):
+    folder = unlabelled(run, tmp_path / "run")
+    note_gap(folder, 1, "client", "a", "no labels were shown")
+    for part in read(folder, gaps=True):
+        write(folder, replace(part, seen_by="server"), *part.states())
+    (folder / "round-0001" / "client-a.json").unlink(missing_ok=True)
+    note_gap(folder, 1, "client", "a", "no labels were shown")
+    report = audit_run(folder, Setup(model=network, shape=SHAPE, remedy_trials=0), gaps=True)
+    assert "no labels were shown" in report.headline()[0]

@@ -10,14 +10,12 @@ from torch import nn
 from torchvision.models import resnet18
 
 from fedleak.attacks.contest import UNEXPECTED
-from fedleak.attacks.labels import adapter
+from fedleak.attacks.labels import adapter, any_scale
 from fedleak.audit import Setup, audit, audit_run, guard
 from fedleak.audit.case import prepare
-from fedleak.audit.clipped import CLIPPED_SAMPLES, LEAST_SQUARES, SUFFIX
 from fedleak.audit.guard import Limits
 from fedleak.data.embedded import synthetic
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
-from fedleak.federated.privacy import DPSGD
 from fedleak.federated.restricted import Withhold
 from fedleak.metrics import instance_accuracy
 from fedleak.models import head
@@ -56,7 +54,6 @@ def outcome(make):
         return f"refused: {error}"
     verdicts = [v for v in guard.verdicts(report, Limits(mean=1.0)) if v.case != "words"]
     if guard.exit_code(verdicts) == guard.NOT_MEASURABLE:
-        assert "Not measurable" in report.headline()[1] or "No labels" in report.headline()[0]
         return "not measurable"
     best = report.cases()["iacc"].max()
     return "right" if best > 0.8 else f"WRONG: {best:.2f}, {report.table.iloc[0]['attack']}"
@@ -82,68 +79,39 @@ def halve(updates, clients):
     return {name: t / 2 for name, t in updates.items()}
 
 
-UNKNOWN_LOSSES = {
-    "ascent": lambda z, y: -nn.functional.cross_entropy(z, y),
-    "temperature": lambda z, y: nn.functional.cross_entropy(z / 20, y),
-    "a sigmoid per class": nn.BCEWithLogitsLoss(),
-}
-
-
-@pytest.mark.parametrize("name", UNKNOWN_LOSSES)
-def test_a_loss_of_which_no_attacker_is_informed_is_no_all_clear(name):
-    setup = Setup(model=mlp, shape=(3, 8, 8), batch_size=16, trials=3, remedy_trials=0, loss=UNKNOWN_LOSSES[name])
-    report = audit(setup, fast=True)
-    (verdict,) = guard.verdicts(report, Limits(mean=0.99))
-    assert verdict.status != "kept"
-    assert verdict.status == "leak" or "--assume informed" in verdict.why
-    (accepted,) = guard.verdicts(report, Limits(mean=1.0), ["informed"])
-    assert accepted.status == "kept"
-
-
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("steps", [1, 4])
 def test_clipping_does_not_hide_labels_from_an_attacker_who_estimates_the_scale(whole, steps):
     local = {"algorithm": "fedavg", "steps": steps, "lr": 0.05} if steps > 1 else {}
     setup = Setup(model=mlp, shape=(3, 8, 8), batch_size=16, trials=6, remedy_trials=0, **local)
     report = audit(dataclasses.replace(setup, defences=[ClippedNoise(0.01, 1e-8, 0, whole=whole)]), fast=True)
-    assert set(report.rows["assumed"]) == {""}
+    assert set(report.rows["doubt"]) == {""}
     means = report.rows.groupby("attack")["iacc"].mean()
-    assert means["RLU, whole head" + SUFFIX] > max(0.85, means["RLU, whole head"] + 0.1)
+    assert means[any_scale.NAME] > max(0.85, means["RLU, whole head"] + 0.1)
     assert not [why for _, why in report.untried if why.startswith(UNEXPECTED)]
-
-
-def test_samples_that_dp_sgd_clips_are_clipped_by_the_attacker_too():
-    pytest.importorskip("opacus")
-    private = DPSGD(noise_multiplier=1e-4, max_grad_norm=0.05)
-    report = audit(
-        Setup(model=mlp, shape=(3, 8, 8), batch_size=16, trials=6, remedy_trials=0, dp_sgd=private), fast=True
-    )
-    assert set(report.rows["assumed"]) == {""}
-    means = report.rows.groupby("attack")["iacc"].mean()
-    assert means[CLIPPED_SAMPLES] > max(0.95, means["RLU, whole head"] + 0.1)
 
 
 STEPS = {"algorithm": "fedavg", "steps": 4, "lr": 0.05}
 
 
 @pytest.mark.parametrize(
-    ("options", "assumed"),
+    ("options", "is_clear"),
     [
-        ({"defences": [halve], "fast": False}, "informed"),
-        ({"defences": [PureNoise(1e-6, 0)]}, ""),
-        ({"defences": [Sparsification(0.9)]}, "informed"),
-        ({"defences": [ClippedNoise(0.01, 1e-8, 0)], "loss": nn.CrossEntropyLoss()}, ""),
-        ({"defences": [ClippedNoise(0.01, 1e-8, 0), Withhold(["3.weight", "3.bias"])]}, "informed"),
-        ({"defences": [ClippedNoise(0.01, 1e-8, 0), Withhold(["1.weight"])]}, ""),
-        ({"defences": [ClippedNoise(0.01, 1e-8, 0), Withhold(["1.weight"])], **STEPS}, "informed"),
-        ({"defences": [ClippedNoise(0.01, 1e-8, 0)], "adversary": "white-box model", "fast": False}, "informed"),
-        ({"defences": [ClippedNoise(0.01, 1e-8, 0)], "loss": nn.CrossEntropyLoss(label_smoothing=0.2)}, "informed"),
+        ({"defences": [halve], "fast": False}, False),
+        ({"defences": [PureNoise(1e-6, 0)]}, True),
+        ({"defences": [Sparsification(0.9)]}, False),
+        ({"defences": [ClippedNoise(0.01, 1e-8, 0)], "loss": nn.CrossEntropyLoss()}, True),
+        ({"defences": [ClippedNoise(0.01, 1e-8, 0), Withhold(["3.weight", "3.bias"])]}, False),
+        ({"defences": [ClippedNoise(0.01, 1e-8, 0), Withhold(["1.weight"])]}, True),
+        ({"defences": [ClippedNoise(0.01, 1e-8, 0), Withhold(["1.weight"])], **STEPS}, False),
+        ({"defences": [ClippedNoise(0.01, 1e-8, 0)], "adversary": "white-box model", "fast": False}, False),
+        ({"defences": [ClippedNoise(0.01, 1e-8, 0)], "loss": nn.CrossEntropyLoss(label_smoothing=0.2)}, False),
     ],
 )
-def test_a_scale_that_no_attacker_estimates_is_no_all_clear(options, assumed):
+def test_a_scale_that_no_attacker_estimates_is_no_all_clear(options, is_clear):
     fast = options.pop("fast", True)
     report = audit(Setup(model=mlp, shape=(3, 8, 8), batch_size=16, trials=3, remedy_trials=0, **options), fast=fast)
-    assert set(report.rows["assumed"]) == {assumed}
+    assert (set(report.rows["doubt"]) == {""}) == is_clear
 
 
 def test_a_class_without_auxiliary_samples_does_not_hide_the_others():
@@ -151,14 +119,14 @@ def test_a_class_without_auxiliary_samples_does_not_hide_the_others():
     data = x[y < 4], y[y < 4]
     options = {"batch_size": 16, "trials": 4, "remedy_trials": 0, "composition": "data", "data": data}
     report = audit(Setup(model=mlp, defences=[ClippedNoise(0.01, 1e-8, 0, whole=True)], **options), fast=True)
-    assert report.rows.groupby("attack")["iacc"].mean()[LEAST_SQUARES] > 0.9
+    assert report.rows.groupby("attack")["iacc"].mean()[any_scale.NAME] > 0.9
 
 
 def test_the_bias_of_the_last_layer_alone_which_no_attack_reads_is_no_all_clear():
     setup = Setup(model=mlp, shape=(3, 8, 8), batch_size=16, trials=3, remedy_trials=0)
-    for withheld, assumed in ((["3.weight"], "informed"), (["3.weight", "3.bias"], "")):
+    for withheld, is_clear in ((["3.weight"], False), (["3.weight", "3.bias"], True)):
         report = audit(dataclasses.replace(setup, defences=[Withhold(withheld)]), fast=True)
-        assert set(report.rows["assumed"]) == {assumed}
+        assert (set(report.rows["doubt"]) == {""}) == is_clear
 
 
 def test_a_lead_that_is_the_same_in_all_updates_is_a_leak():

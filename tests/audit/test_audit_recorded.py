@@ -16,10 +16,10 @@ from fedleak.audit import Setup, audit_run, guard
 from fedleak.audit.case import prepare
 from fedleak.audit.recorded import agreement
 from fedleak.federated import Scheme
-from fedleak.federated.recording import Contribution, read, write
 from fedleak.intervals import interval
 from fedleak.metrics import instance_accuracy
 from fedleak.models.states import bare
+from fedleak.recording import Contribution, read, write
 
 
 @pytest.fixture(scope="module")

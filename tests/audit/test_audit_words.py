@@ -210,8 +210,6 @@ def test_words_that_no_attack_reads_are_not_measurable():
     report = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=2, remedy_trials=0, defences=noise), fast=True)
     (words,) = [v for v in guard.verdicts(report, Limits(mean=1.0)) if v.case == "words"]
     assert words.status == "not measurable"
-    (words,) = [v for v in guard.verdicts(report, Limits(mean=1.0), ["informed"]) if v.case == "words"]
-    assert words.status == "kept"
     withheld = audit(Setup(model=Text(), shape=(8,), trials=2, defences=[Withhold(["words.weight"])]), fast=True)
     assert withheld.words.why == "no nn.Embedding that takes the inputs is trained and shared"
     (words,) = [v for v in guard.verdicts(withheld, Limits(mean=1.0)) if v.case == "words"]

@@ -11,9 +11,8 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.utils.data import DataLoader, TensorDataset
 
-from fedleak.federated.loop import record
 from fedleak.federated.privacy import DPSGD, Privacy, account_epsilon, gaussian_epsilon
-from fedleak.federated.recording import read
+from fedleak.recording import read, record
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

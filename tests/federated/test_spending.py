@@ -6,8 +6,8 @@ import pytest
 from opacus.accountants import PRVAccountant
 
 from fedleak.federated.privacy import Privacy, gaussian_epsilon
-from fedleak.federated.recording import Contribution
 from fedleak.federated.spending import compose, spent
+from fedleak.recording import Contribution
 
 GAUSSIAN = ((1.0, 1.0, 1),)
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
+from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
 from flwr.serverapp import strategy as flower
 from torch import nn
 
 from fedleak.audit import audit_run
 from fedleak.federated.privacy import gaussian_epsilon
-from fedleak.federated.recording import read
-from fedleak.flower import InProcess, RecordingMod, recorded
+from fedleak.flower import InProcess, recorded
+from fedleak.recording import read
 
 FACTS = {"lr": 0.1, "batch_size": 8, "optimiser": "sgd"}
 
@@ -100,27 +100,6 @@ def test_the_epsilon_of_all_rounds_is_in_the_report(tmp_path):
 
 
 STATE = {"scale": torch.tensor(1.0), "weight": torch.zeros(3, 4), "steps": torch.tensor(7)}
-
-
-def test_scalars_go_through_local_privacy_without_noise(tmp_path):
-    noise = LocalDpMod(clipping_norm=1.0, sensitivity=2.0, epsilon=1.0, delta=1e-5)
-    mods = [RecordingMod(tmp_path, privacy=noise, **FACTS), noise]
-    run(None, lambda options, _: flower.FedAvg(**options), mods=mods, state=STATE)
-    for part in read(tmp_path):
-        before, after = part.states()
-        assert after["scale"] == before["scale"] + 1, "Flower's noise does not reach it"
-        assert part.privacy.unprotected == ("scale", "steps")
-        assert "'scale', 'steps' without noise" in part.privacy.wrong()[0]
-
-
-def test_a_second_recorder_shows_that_no_noise_was_added(tmp_path):
-    noise = LocalDpMod(clipping_norm=1.0, sensitivity=2.0, epsilon=1.0, delta=1e-5)
-    outside, inside = RecordingMod(tmp_path / "out", privacy=noise, **FACTS), RecordingMod(tmp_path / "in", **FACTS)
-    run(None, lambda options, _: flower.FedAvg(**options), mods=[outside, inside])
-    assert {part.privacy.unprotected for part in read(tmp_path / "out")} == {("bias", "weight")}
-    outside.folder, inside.folder = tmp_path / "out 2", tmp_path / "in 2"
-    run(None, lambda options, _: flower.FedAvg(**options), mods=[outside, noise, inside])
-    assert {part.privacy.unprotected for part in read(tmp_path / "out 2")} == {()}
 
 
 @pytest.mark.parametrize(

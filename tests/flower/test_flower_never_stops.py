@@ -9,11 +9,10 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from torch import nn
 
-from fedleak.federated.recording import read
-from fedleak.flower import InProcess, InspectionMod, RecordingMod, note, recorded
+from fedleak.flower import InProcess, InspectionMod, recorded
+from fedleak.recording import read
 
 FACTS = {"lr": 0.1, "batch_size": 16, "optimiser": "sgd"}
-PLAIN = {"labels": [0, 1] * 8}
 
 
 def network():
@@ -28,7 +27,7 @@ def own_serialisation():
     return ArrayRecord({k: Array("bfloat16", tuple(state[k].shape), "raw.bfloat16", data) for k, data in raw.items()})
 
 
-def run(mods=(), wrap=lambda strategy: strategy, noted=PLAIN, arrays=None, reply=None, metrics=None, rounds=2):
+def run(mods=(), wrap=lambda strategy: strategy, arrays=None, reply=None, metrics=None, rounds=2):
     """Run some rounds of two clients; return how often one trained, and was aggregated."""
     trained, aggregated = [], []
     app = ClientApp(mods=list(mods))
@@ -36,7 +35,6 @@ def run(mods=(), wrap=lambda strategy: strategy, noted=PLAIN, arrays=None, reply
     @app.train()
     def _train(message, context):
         trained.append(message.metadata.dst_node_id)
-        note(context, **noted)
         sent = reply() if reply else {"arrays": message.content["arrays"]}
         content = RecordDict({**sent, "metrics": MetricRecord(metrics or {"num-examples": 16})})
         return Message(content, reply_to=message)
@@ -58,49 +56,35 @@ def two_records():
     return {"arrays": record, "control": record}
 
 
-class Mine:
-    def __len__(self):
-        raise RuntimeError("no length")
-
-
 CASES = {
-    "float labels": {"noted": {"labels": torch.rand(16)}},
-    "several labels": {"noted": {"labels": torch.ones(16, 3, dtype=torch.int64)}},
-    "ignored labels": {"noted": {"labels": torch.full((16,), -100)}},
-    "labels of a class of one's own": {"noted": {"labels": Mine()}},
-    "facts that are no JSON": {"noted": {"labels": [0], "epochs": {1, 2}, "batch_size": 1 + 2j}},
-    "an optimiser without rates": {"noted": {**PLAIN, "optimiser": nn.Linear(1, 1)}},
-    "unknown facts": {"noted": {**PLAIN, "weather": "fine"}},
     "serialisation of one's own": {"arrays": own_serialisation},
     "reply of one's own serialisation": {"reply": lambda: {"arrays": own_serialisation()}},
     "two array records": {"reply": two_records},
     "no array record": {"reply": dict},
     "other names": {"reply": lambda: {"arrays": ArrayRecord(nn.Linear(2, 2).state_dict())}},
     "a key of another name": {"metrics": {"images": 16}},
-    "infinitely many examples": {"metrics": {"num-examples": float("inf")}, "noted": {}},
-    "lists of examples": {"metrics": {"num-examples": [8, 8]}, "noted": {}},
+    "infinitely many examples": {"metrics": {"num-examples": float("inf")}},
+    "lists of examples": {"metrics": {"num-examples": [8, 8]}},
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_no_round_ends_for_want_of_a_record(tmp_path, case, caplog):
-    mod, expected = RecordingMod(tmp_path / "client", **FACTS), run(**case)
+    expected = run(**case)
     assert expected == (4, [False] * 4)
     with caplog.at_level(logging.WARNING, "fedleak.flower"):
-        assert run([mod], lambda strategy: recorded(strategy, tmp_path / "server", **FACTS), **case) == expected
+        assert run([], lambda strategy: recorded(strategy, tmp_path, **FACTS), **case) == expected
     assert caplog.text
 
 
-@pytest.mark.parametrize("side", ["client", "server"])
-def test_a_round_that_could_not_be_read_is_a_gap(tmp_path, side):
-    mods = [RecordingMod(tmp_path, **FACTS)] if side == "client" else []
-    wrap = (lambda strategy: recorded(strategy, tmp_path, **FACTS)) if side == "server" else (lambda strategy: strategy)
-    run(mods, wrap, rounds=1)
-    run(mods, lambda strategy: second(wrap(strategy)), arrays=own_serialisation, rounds=1)
+def test_a_round_that_could_not_be_read_is_a_gap(tmp_path):
+    wrap = lambda strategy: recorded(strategy, tmp_path, **FACTS)
+    run([], wrap, rounds=1)
+    run([], lambda strategy: second(wrap(strategy)), arrays=own_serialisation, rounds=1)
     with pytest.raises(ValueError, match=r"round 2, node 1 is not recorded: .*raw\.bfloat16"):
         read(tmp_path)
     assert len(read(tmp_path, gaps=True)) == 2
-    run(mods, wrap, arrays=own_serialisation, rounds=1)
+    run([], wrap, arrays=own_serialisation, rounds=1)
     with pytest.raises(ValueError, match="no recorded round"):
         read(tmp_path, gaps=True)  # what an earlier run left there is not that round
 

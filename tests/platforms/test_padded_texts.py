@@ -5,8 +5,7 @@ import torch
 from federation import LABELS, RATE
 from test_models import TRANSFORMERS, Y, inputs, make, right, stepped
 
-from fedleak.federated.loop import record
-from fedleak.federated.recording import read
+from fedleak.recording import read, record
 
 LENGTHS = torch.tensor([16, 3, 9, 5, 12, 16, 7, 4])
 NAMES = ["BERT", "DistilBERT"]
@@ -51,8 +50,7 @@ def test_recorded_rounds_of_padded_texts_are_verified_and_right(name, tmp_path):
     for seed in range(3):
         before = trained(name, seed, tmp_path / str(seed))
         (contribution,) = read(tmp_path / str(seed))
-        assert sorted(contribution.verified) == ["labels", "loss", "step"]
-        assert not contribution.doubts
+        assert not contribution.failed
         assert contribution.counts == (2 * torch.tensor(LABELS).bincount()).tolist()
         update = contribution.update()
         renamed = update.replace({f"inner.{n}": tensor for n, tensor in update.tensors.items()})

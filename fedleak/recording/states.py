@@ -1,9 +1,11 @@
-"""Write and read a model's states as files that are named by their hash; see `fedleak.federated.recording`."""
+"""Write and read a model's states as files that are named by their hash; see `fedleak.recording.folder`."""
 
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,19 +51,35 @@ def read_state(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is no state that fedleak wrote: {error or type(error).__name__}") from error
 
 
-def shapes(path: Path) -> tuple[set[tuple[str, torch.Size]], dict[str, str]]:
-    """Return the names and shapes of a state, and how many entries are NaN or infinite, by the name of the tensor.
+class Scan(NamedTuple):
+    """What a state is of, without its tensors."""
 
-    One number has one shape: clients turn counters of shape () into arrays of one element.
-    """
+    shapes: frozenset[tuple[str, torch.Size]]
+    """Names and shapes; one number has one shape, as clients turn counters of shape () into arrays of one element."""
+    odd: dict[str, str]
+    """By name, how many entries of a tensor are NaN or infinite, if any are."""
+    prints: dict[str, str]
+    """By name, a hash of an odd tensor's content without NaN: an infinite attention mask does not change."""
+
+
+def scan(path: Path) -> Scan:
+    """Read a state and describe it; each file is read once, unless it changes."""
+    status = path.stat() if path.is_file() else None
+    return _scan(path, status and (status.st_mtime_ns, status.st_size))
+
+
+@lru_cache(maxsize=10_000)
+def _scan(path: Path, _: Any) -> Scan:
     state = read_state(path)
     counted = {name: int((~torch.isfinite(tensor)).sum()) for name, tensor in state.items()}
     odd = {name: f"{bad} of {state[name].numel()} entries of {name!r}" for name, bad in counted.items() if bad}
-    sizes = {(name, tensor.shape if tensor.numel() > 1 else torch.Size()) for name, tensor in state.items()}
-    return sizes, odd
+    sizes = ((name, tensor.shape if tensor.numel() > 1 else torch.Size()) for name, tensor in state.items())
+    prints = {
+        name: str(path) if state[name].isnan().any() else hashlib.sha256(_bytes(state[name])).hexdigest()
+        for name in odd
+    }
+    return Scan(frozenset(sizes), odd, prints)
 
 
-def unchanged(before: Path, after: Path) -> set[str]:
-    """Return the names of the tensors that are the same in two states, without NaN: an infinite attention mask is."""
-    state = read_state(after)
-    return {name for name, t in read_state(before).items() if name in state and torch.equal(t, state[name])}
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.flatten().view(torch.uint8).numpy().tobytes()

@@ -1,4 +1,4 @@
-"""Note contributions that could not be recorded in a run's folder; see `fedleak.federated.recording`."""
+"""Note contributions that could not be recorded in a run's folder; see `fedleak.recording.folder`."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -43,8 +43,19 @@ def list_gaps(folder: Path, recorded: Collection[tuple[int, str]], total: str) -
     total
         Node of a sum, which includes all contributions of its round.
     """
+    for number, _, node, why in _read_gaps(folder):
+        if (number, node) not in recorded and (number, total) not in recorded:
+            yield f"round {number}, node {node} is not recorded: {why}"
+
+
+def list_refusals(folder: Path, recorded: Collection[tuple[int, str]]) -> Iterator[str]:
+    """Yield a description of each client whose own record was refused, in rounds that the server has recorded."""
+    for number, seen_by, node, why in _read_gaps(folder):
+        if (number, node) in recorded and seen_by == "client":
+            yield f"round {number}, node {node}: its own record was refused, and with it its labels: {why}"
+
+
+def _read_gaps(folder: Path) -> Iterator[tuple[int, str, str, str]]:
     for path in sorted(folder.glob("missing/round-*-*.txt")):
-        number, _, node = path.stem.removeprefix("round-").split("-", 2)
-        if (int(number), node) not in recorded and (int(number), total) not in recorded:
-            why = path.read_text(encoding="utf-8", errors="replace")
-            yield f"round {int(number)}, node {node} is not recorded: {why}"
+        number, seen_by, node = path.stem.removeprefix("round-").split("-", 2)
+        yield int(number), seen_by, node, path.read_text(encoding="utf-8", errors="replace")

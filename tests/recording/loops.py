@@ -1,8 +1,6 @@
-"""Training loops as people write them, by name; each is recorded, and says what may be made of its record.
+"""Training loops as people write them, by name; each is recorded, and says whether its round is measured.
 
-A loop takes a model, its samples and `saw`, trains, and returns nothing. ``expected`` is what the recorder must find:
-"verified", "factor" (a multiple of the mean cross-entropy, measured and used), "doubt" (not measurable, with a reason),
-or "assumed" (nothing seen of the loss).
+A loop takes a model, its optimiser, its samples and `saw`, trains, and returns nothing.
 """
 
 from contextlib import nullcontext
@@ -17,7 +15,7 @@ WEIGHT = torch.tensor([1.0, 5.0, 0.2, 3.0, 1.0, 0.5])
 
 
 class Loop(NamedTuple):
-    expected: str
+    measured: bool
     run: object
     network: object
     optimiser: object
@@ -47,9 +45,9 @@ class Optimisers:
         return self.kind([p for p in model.parameters() if p.requires_grad], **self.options)
 
 
-def loop(name, expected="verified", network=mlp, optimiser=None):
+def loop(name, measured=True, network=mlp, optimiser=None):
     def decorate(run):
-        LOOPS[name] = Loop(expected, run, network, optimiser or Optimisers())
+        LOOPS[name] = Loop(measured, run, network, optimiser or Optimisers())
         return run
 
     return decorate
@@ -76,8 +74,8 @@ def plain(
     return run
 
 
-def add(name, expected="verified", network=mlp, optimiser=None, **parts):
-    loop(name, expected, network, optimiser)(plain(**parts))
+def add(name, measured=True, network=mlp, optimiser=None, **parts):
+    loop(name, measured, network, optimiser)(plain(**parts))
 
 
 def sequential(*layers):
@@ -115,16 +113,16 @@ add("momentum", optimiser=Optimisers(momentum=0.9))
 add("Nesterov", optimiser=Optimisers(momentum=0.9, nesterov=True))
 add("weight decay", optimiser=Optimisers(weight_decay=0.1), splits=1)
 add("weight decay with momentum", optimiser=Optimisers(weight_decay=0.05, momentum=0.5))
-add("dampening", "doubt", optimiser=Optimisers(momentum=0.5, dampening=0.5), splits=3)
-add("strong dampening", "doubt", optimiser=Optimisers(momentum=0.9, dampening=0.9), splits=4)
-add("maximize the negative", "factor", optimiser=Optimisers(maximize=True), loss=lambda z, y: -F.cross_entropy(z, y))
-add("maximize", "doubt", optimiser=Optimisers(maximize=True))
-add("gradient ascent", "doubt", loss=lambda z, y: -F.cross_entropy(z, y))
+add("dampening", False, optimiser=Optimisers(momentum=0.5, dampening=0.5), splits=3)
+add("strong dampening", False, optimiser=Optimisers(momentum=0.9, dampening=0.9), splits=4)
+add("maximize the negative", False, optimiser=Optimisers(maximize=True), loss=lambda z, y: -F.cross_entropy(z, y))
+add("maximize", False, optimiser=Optimisers(maximize=True))
+add("gradient ascent", False, loss=lambda z, y: -F.cross_entropy(z, y))
 add("foreach", optimiser=Optimisers(foreach=True, momentum=0.9))
 add("fused", optimiser=Optimisers(fused=True, momentum=0.9))
 add("rate as a tensor", optimiser=Optimisers(lr=torch.tensor(RATE)))
 for kind in ("Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "RAdam", "Adamax", "Rprop", "Adadelta"):
-    add(kind, "doubt", optimiser=Optimisers(getattr(torch.optim, kind)))
+    add(kind, False, optimiser=Optimisers(getattr(torch.optim, kind)))
 
 
 class SignSGD(torch.optim.SGD):
@@ -146,7 +144,7 @@ class Reimplemented(torch.optim.Optimizer):
                 p -= group["lr"] * p.grad
 
 
-add("a subclass that takes signs", "doubt", optimiser=Optimisers(SignSGD))
+add("a subclass that takes signs", False, optimiser=Optimisers(SignSGD))
 add("SGD written anew", optimiser=Optimisers(Reimplemented))
 
 
@@ -167,10 +165,10 @@ def warm(model):
     return optimiser
 
 
-add("velocity of an earlier round", "doubt", optimiser=warm)
+add("velocity of an earlier round", False, optimiser=warm)
 
 
-@loop("L-BFGS", "doubt", optimiser=Optimisers(torch.optim.LBFGS, lr=0.1, max_iter=3))
+@loop("L-BFGS", False, optimiser=Optimisers(torch.optim.LBFGS, lr=0.1, max_iter=3))
 def _(model, optimiser, x, y, saw):
     def closure():
         optimiser.zero_grad()
@@ -183,21 +181,21 @@ def _(model, optimiser, x, y, saw):
 
 
 # Schedules, clipping, and what else happens between the steps
-@loop("a schedule inside", "doubt")
+@loop("a schedule inside", False)
 def _(model, optimiser, x, y, saw):
     schedule = torch.optim.lr_scheduler.StepLR(optimiser, 1, 0.3)
     plain(splits=4, after=lambda *_: schedule.step())(model, optimiser, x, y, saw)
 
 
-@loop("a slow schedule", "verified")
+@loop("a slow schedule")
 def _(model, optimiser, x, y, saw):
     schedule = torch.optim.lr_scheduler.StepLR(optimiser, 1, 0.95)
     plain(splits=4, after=lambda *_: schedule.step())(model, optimiser, x, y, saw)
 
 
-add("clipped norm", "factor", backward=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 0.05))
+add("clipped norm", False, backward=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 0.05))
 add("clipped norm, bound not reached", backward=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 100.0))
-add("clipped values", "doubt", backward=lambda m: nn.utils.clip_grad_value_(m.parameters(), 0.005))
+add("clipped values", False, backward=lambda m: nn.utils.clip_grad_value_(m.parameters(), 0.005))
 
 
 @torch.no_grad()
@@ -206,7 +204,7 @@ def noise(model):
         p.grad += 0.01 * torch.randn(p.shape, generator=torch.Generator().manual_seed(0))
 
 
-add("noise on gradients", "doubt", backward=noise)
+add("noise on gradients", False, backward=noise)
 
 
 @torch.no_grad()
@@ -215,16 +213,16 @@ def bounded(model, _):
         p.clamp_(-0.1, 0.1)
 
 
-add("weights clamped after the step", "doubt", after=bounded)
+add("weights clamped after the step", False, after=bounded)
 
 
-@loop("another optimiser on the head", "doubt", optimiser=lambda m: torch.optim.SGD(m[:-1].parameters(), lr=RATE))
+@loop("another optimiser on the head", False, optimiser=lambda m: torch.optim.SGD(m[:-1].parameters(), lr=RATE))
 def _(model, optimiser, x, y, saw):
     other = torch.optim.Adam(model[-1].parameters(), lr=0.1)
     plain(after=lambda *_: other.step())(model, optimiser, x, y, saw)
 
 
-@loop("two steps a batch", "doubt")
+@loop("two steps a batch", False)
 def _(model, optimiser, x, y, saw):
     saw(y)
     F.cross_entropy(model(x), y).backward()
@@ -232,7 +230,7 @@ def _(model, optimiser, x, y, saw):
     optimiser.step()
 
 
-@loop("gradients never set to zero", "doubt")
+@loop("gradients never set to zero", False)
 def _(model, optimiser, x, y, saw):
     for part in torch.arange(B).chunk(3):
         saw(y[part])
@@ -258,7 +256,7 @@ class Lookahead:
             p.copy_(slow)
 
 
-add("lookahead", "doubt", optimiser=Optimisers(Lookahead))
+add("lookahead", False, optimiser=Optimisers(Lookahead))
 
 
 # Gradient accumulation and mixed precision
@@ -275,7 +273,7 @@ def accumulated(divide):
 
 
 loop("accumulation, divided")(accumulated(3))
-loop("accumulation, not divided", "factor")(accumulated(1))
+loop("accumulation, not divided")(accumulated(1))
 
 
 @loop("labels shown after the step")
@@ -314,9 +312,9 @@ def scaled(scale, unscale=False, **more):
 
 loop("GradScaler")(scaled(1024.0))
 loop("GradScaler, fused", optimiser=Optimisers(fused=True))(scaled(1024.0))
-loop("GradScaler and a clipped norm", "doubt")(scaled(1024.0, unscale=True))
+loop("GradScaler and a clipped norm", False)(scaled(1024.0, unscale=True))
 loop("GradScaler that skips steps in float16")(scaled(2.0**19, half=True))
-loop("a scale that is never taken off", "factor")(plain(loss=lambda z, y: 1024 * F.cross_entropy(z, y)))
+loop("a scale that is never taken off")(plain(loss=lambda z, y: 1024 * F.cross_entropy(z, y)))
 
 
 @loop("a batch without a step")
@@ -330,30 +328,30 @@ def _(model, optimiser, x, y, saw):
 
 
 # Losses
-add("sum", "factor", loss=lambda z, y: F.cross_entropy(z, y, reduction="sum"))
-add("half", "factor", divide=2.0)
+add("sum", loss=lambda z, y: F.cross_entropy(z, y, reduction="sum"))
+add("half", divide=2.0)
 add("nll of a log-softmax", network=sequential(), loss=lambda z, y: F.nll_loss(z.log_softmax(1), y))
 add("log-softmax inside", network=lambda: Parts(lambda m, x: simple(m, x).log_softmax(1)), loss=F.nll_loss)
-add("class weights", "doubt", loss=lambda z, y: F.cross_entropy(z, y, weight=WEIGHT))
-add("label smoothing", "doubt", loss=lambda z, y: F.cross_entropy(z, y, label_smoothing=0.1))
-add("focal", "doubt", loss=lambda z, y: ((1 - (c := -F.cross_entropy(z, y, reduction="none")).exp()) ** 2 * -c).mean())
-add("BCE", "doubt", loss=lambda z, y: F.binary_cross_entropy_with_logits(z, F.one_hot(y, CLASSES).float()))
-add("squared error", "doubt", loss=lambda z, y: F.mse_loss(z, F.one_hot(y, CLASSES).float()))
-add("hinge", "doubt", loss=F.multi_margin_loss)
-add("distillation", "doubt", loss=lambda z, y: F.kl_div(z.log_softmax(1), torch.full_like(z, 1 / CLASSES).softmax(1)))
+add("class weights", False, loss=lambda z, y: F.cross_entropy(z, y, weight=WEIGHT))
+add("label smoothing", False, loss=lambda z, y: F.cross_entropy(z, y, label_smoothing=0.1))
+add("focal", False, loss=lambda z, y: ((1 - (c := -F.cross_entropy(z, y, reduction="none")).exp()) ** 2 * -c).mean())
+add("BCE", False, loss=lambda z, y: F.binary_cross_entropy_with_logits(z, F.one_hot(y, CLASSES).float()))
+add("squared error", False, loss=lambda z, y: F.mse_loss(z, F.one_hot(y, CLASSES).float()))
+add("hinge", False, loss=F.multi_margin_loss)
+add("distillation", False, loss=lambda z, y: F.kl_div(z.log_softmax(1), torch.full_like(z, 1 / CLASSES).softmax(1)))
 mixed = torch.randperm(B // 2, generator=torch.Generator().manual_seed(1))
-add("mixup", "doubt", loss=lambda z, y: 0.7 * F.cross_entropy(z, y) + 0.3 * F.cross_entropy(z, y[mixed]))
+add("mixup", False, loss=lambda z, y: 0.7 * F.cross_entropy(z, y) + 0.3 * F.cross_entropy(z, y[mixed]))
 add("ignored labels", loss=lambda z, y: F.cross_entropy(z, torch.where(y == 5, -100, y)), labels=lambda y: y[y != 5])
-add("temperature", "doubt", loss=lambda z, y: F.cross_entropy(z / 3, y))
+add("temperature", False, loss=lambda z, y: F.cross_entropy(z / 3, y))
 
 
-@loop("a penalty on the weights", "doubt")
+@loop("a penalty on the weights", False)
 def _(model, optimiser, x, y, saw):
     penalty = lambda z, y: F.cross_entropy(z, y) + 0.1 * sum(p.square().sum() for p in model.parameters())
     plain(loss=penalty)(model, optimiser, x, y, saw)
 
 
-@loop("FedProx", "doubt")
+@loop("FedProx", False)
 def _(model, optimiser, x, y, saw):
     start = [p.detach().clone() for p in model.parameters()]
     near = lambda: sum((p - s).square().sum() for p, s in zip(model.parameters(), start, strict=True))
@@ -372,15 +370,15 @@ add(
 add("layers called one by one", network=lambda: Parts(simple), forward=lambda m, x: m.fc(m.body(x)))
 add("data parallel", network=lambda: nn.DataParallel(mlp()))
 add("double precision", network=lambda: mlp().double(), forward=lambda m, x: m(x.double()))
-add("bfloat16", "doubt", network=lambda: mlp().bfloat16(), forward=lambda m, x: m(x.bfloat16()))
+add("bfloat16", False, network=lambda: mlp().bfloat16(), forward=lambda m, x: m(x.bfloat16()))
 add(
     "a cosine head",
-    "verified",
+    False,
     network=lambda: Parts(lambda m, x: 10 * F.linear(F.normalize(m.body(x)), F.normalize(m.fc.weight))),
 )
 add(
     "two heads that add up",
-    "verified",
+    False,
     network=lambda: Parts(lambda m, x: m.fc(m.body(x)) + m.other(m.body(x)), other=nn.Linear(32, CLASSES)),
 )
 add(

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 from torch import nn
 
-from fedleak.federated.loop import record
-from fedleak.federated.platforms import never_stopping
-from fedleak.federated.recording import Contribution, read, write
+from fedleak.federated.privacy import Privacy
+from fedleak.platforms.server import never_stopping, write_received
+from fedleak.recording import Contribution, read, record, write
+from fedleak.recording.contribution import EARLIER, OTHER_STATES
 
 
 def contribution(**other):
@@ -233,30 +234,6 @@ def network():
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)).double()
 
 
-@pytest.mark.parametrize("kind", ["sgd", "sgdm", "nag"])
-def test_a_loop_with_a_smaller_last_batch_momentum_and_buffers(tmp_path, kind):
-    """With the same gradient in every step the update's mean gradient is that gradient, whatever the momentum."""
-    model, sizes = nn.Linear(3, 2, bias=False).double(), [4, 4, 1]
-    slope = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).double()
-    more = {} if kind == "sgd" else {"momentum": 0.9, "nesterov": kind == "nag"}
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, **more)
-    with record(tmp_path, model, optimiser, round=1, node="x") as saw:
-        for size in sizes:
-            saw(torch.zeros(size, dtype=torch.long))
-            optimiser.zero_grad()
-            (model.weight * slope).sum().backward()
-            optimiser.step()
-    (saved,) = read(tmp_path)
-    assert (
-        saved.samples,
-        saved.steps,
-        saved.batch_size,
-        saved.counts,
-    ) == (9, 3, 4, [9])
-    assert saved.scheme.name == ("fedavg" if kind == "sgd" else kind)
-    torch.testing.assert_close(saved.update().gradient("weight"), slope, rtol=1e-9, atol=1e-9)
-
-
 def test_a_loop_with_batch_norm_records_buffers_and_reads_parameters(tmp_path):
     model, y = network(), torch.tensor([0, 1, 2, 2])
     before = copy.deepcopy(model.state_dict())
@@ -273,59 +250,60 @@ def test_a_loop_with_batch_norm_records_buffers_and_reads_parameters(tmp_path):
     assert (saved.optimiser, saved.scheme) == ("adam", None)
 
 
-def test_a_loop_that_fails_or_shows_nothing_leaves_no_record(tmp_path):
-    model = network()
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(KeyError), record(tmp_path, model, optimiser, round=1):
-        raise KeyError
-    nothing = pytest.raises(ValueError, match="0 optimiser steps and 1 batches of labels")
-    with nothing, record(tmp_path, model, optimiser, round=1) as saw:
-        saw(torch.zeros(2, dtype=torch.long))
-    assert not list(tmp_path.iterdir())
-    assert not optimiser._optimizer_step_post_hooks, "the hook is gone"
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_the_examples_of_a_plain_loop_and_of_opacus_run():
-    import doctest
-
-    from fedleak.federated import loop
-
-    assert doctest.testmod(loop, raise_on_error=True).attempted > 10
-
-
-def test_a_round_whose_steps_a_grad_scaler_skipped_is_a_gap(tmp_path):
-    model = nn.Linear(4, 3)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1e38)
-
-    def train():
-        with record(tmp_path, model, optimiser, round=2, node="a") as saw:
-            saw(torch.tensor([0, 1]))
-            loss = 1e9 * nn.functional.cross_entropy(model(torch.ones(2, 4)), torch.tensor([0, 1]))
-            scaler.scale(loss).backward()
-            scaler.step(optimiser)
-            scaler.update()
-
-    with pytest.warns(UserWarning, match="nothing recorded of round 2, node a: no step was made"):
-        train()
-    with pytest.raises(ValueError, match="round 2, node a is not recorded: no step was made"):
-        read(tmp_path)
-    with record(tmp_path, model, optimiser, round=2, node="a") as saw:  # the same round again, with a step
-        saw(torch.tensor([0, 1]))
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(model(torch.ones(2, 4)), torch.tensor([0, 1])).backward()
-        optimiser.step()
-    (contribution,) = read(tmp_path, gaps=True)
-    assert (contribution.round, contribution.steps) == (2, 1)
-
-
 def test_a_gap_names_the_field_that_is_wrong(tmp_path):
-    with never_stopping(tmp_path, logging.getLogger("test"), round=3, node="b", seen_by="server"):
+    with never_stopping(tmp_path, logging.getLogger("test"), round=3, node="b"):
         Contribution(round=3, node="b", samples=0, steps=1, lr=0.1)
     with pytest.raises(ValueError, match="round 3, node b is not recorded: samples: Input should be greater than 0"):
         read(tmp_path)
-    with never_stopping(tmp_path, logging.getLogger("test"), round=3, node="b", seen_by="server"):
+    with never_stopping(tmp_path, logging.getLogger("test"), round=3, node="b"):
         raise KeyError("weight")
     with pytest.raises(ValueError, match="is not recorded: KeyError: 'weight'"):
         read(tmp_path)
+
+
+def test_a_measurement_holds_for_the_state_that_the_server_received(tmp_path):
+    (before, after), (_, other) = states(0), states(1)
+    for node, received in (("a", after), ("b", other)):
+        write(tmp_path, contribution(node=node, failed="", scales={"z.weight": 1.0}), before, after)
+        write(tmp_path, contribution(node=node, counts=None, seen_by="server"), before, received)
+    assert [part.failed for part in read(tmp_path)] == ["", OTHER_STATES]
+
+
+def test_a_folder_of_an_earlier_version_is_read_and_not_measured(tmp_path):
+    former = {"verified": ["step", "loss", "labels"], "doubts": [], "factor": 2.0, "rates": {"a.bias": 0.1}}
+    for node, doubts in (("a", []), ("b", ["the loss is focal"])):
+        path = write(tmp_path, contribution(node=node), *states())
+        fields = {k: v for k, v in json.loads(path.read_text()).items() if k not in ("scales", "decays", "failed")}
+        path.write_text(json.dumps({**fields, **former, "doubts": doubts}))
+    first, second = read(tmp_path)
+    assert (first.failed, first.is_open) == (EARLIER, True)
+    assert second.failed.startswith(EARLIER)
+    assert not second.is_open
+
+
+def test_a_part_of_a_model_goes_with_the_whole_of_others(tmp_path):
+    write(tmp_path, contribution(), *states())
+    write(tmp_path, contribution(node="b"), *({"z.weight": state["z.weight"]} for state in states()))
+    assert [len(part.update().tensors) for part in read(tmp_path)] == [2, 1]
+
+
+@pytest.mark.parametrize("facts", [{"optimiser": "sgd"}, {"lr": 0.1, "x": 1}, {"lr": 0.1, "steps": 99}])
+def test_what_a_server_cannot_record_is_a_gap_until_it_is_accepted(tmp_path, facts):
+    for number, prescribed in ((1, {"lr": 0.1}), (2, facts)):
+        with never_stopping(tmp_path, logging.getLogger("test"), round=number, node="a"):
+            write_received(tmp_path, prescribed, *states(), examples=8, round=number, node="a")
+    with pytest.raises(ValueError, match="round 2, node a is not recorded"):
+        read(tmp_path)
+    missing = []
+    assert [part.round for part in read(tmp_path, gaps=True, missing=missing)] == [1]
+    assert len(missing) == 1
+
+
+def test_noise_behind_a_clients_record_names_what_has_none(tmp_path):
+    before, after = states()
+    noisy = {**after, "z.weight": after["z.weight"] + torch.randn(2, 3)}
+    privacy = Privacy(neighbours="client", by="LocalDpMod", stated=1.0)
+    write(tmp_path, contribution(privacy=privacy, failed=""), before, after)
+    write(tmp_path, contribution(seen_by="server", counts=None), before, noisy)
+    (part,) = read(tmp_path)
+    assert (part.failed, part.privacy.unprotected) == (OTHER_STATES, ("a.bias",))

@@ -1,0 +1,178 @@
+"""A client's part in a round, as it stands in a run's folder; see `fedleak.recording.folder`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedleak.errors import extra
+from fedleak.federated.privacy import Privacy
+from fedleak.federated.schemes import Scheme
+from fedleak.federated.update import Update
+from fedleak.recording.states import place, read_state
+
+with extra("recordings"):
+    from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+    from pydantic.dataclasses import dataclass
+
+UNKNOWN = "unknown"
+UNMEASURED = "nobody measured the client's training"
+EARLIER = "recorded by an earlier version"
+OTHER_STATES = "the server received another state than the client recorded"
+SUM = "sum"
+"""Node of the sum of many clients under secure aggregation."""
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(strict=True, extra="forbid"))
+class Contribution:
+    """One client's part in one round.
+
+    Raises `ValueError` for a value of another type or out of its range.
+
+    Parameters
+    ----------
+    round
+        Number of the round, from 0 or 1.
+    node
+        Name of the client: letters, digits, ``_``, ``.`` and ``-``.
+    samples, steps
+        Number of training samples over all local steps, and number of steps, as in `Update`.
+    lr, optimiser, momentum
+        Settings of the local steps; the optimiser is ``"sgd"``, with momentum or not, ``"nag"`` (Nesterov's), or
+        another name. Attacks are not reliable for another or unknown optimiser.
+    batch_size, epochs
+        The client's configuration; for the report alone.
+    counts
+        Label counts over all steps, if they are known.
+    clients
+        Number of clients in a mean that is weighted by their samples, as under secure aggregation. They train in
+        parallel: `steps` are those of one client, `samples`, `batch_size` and `counts` the totals of all.
+    privacy
+        Claimed differential privacy.
+    scales, decays
+        Of a measured round, by tensor: the rate of its steps as a multiple of `lr`, and the share of its weights that
+        weight decay takes off. Tensors that are not in `scales` are no part of the update.
+    failed
+        The first fact that does not hold of a client that trains by SGD on the mean cross-entropy of the recorded
+        labels, or why that is not known; "" if it was measured. Then `lr` includes the loss's factor.
+    seen_by
+        Recorder: the client or the server.
+    before, after
+        Names of the files with the model before and after the round.
+    folder
+        Folder of the run, if the contribution was read from one.
+    """
+
+    round: NonNegativeInt
+    node: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")]
+    samples: PositiveInt
+    steps: PositiveInt
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    optimiser: str = UNKNOWN
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    batch_size: PositiveInt | None = None
+    epochs: PositiveInt | None = None
+    counts: list[NonNegativeInt] | None = None
+    clients: PositiveInt = 1
+    privacy: Privacy | None = None
+    scales: dict[str, float] = field(default_factory=dict)
+    decays: dict[str, float] = field(default_factory=dict)
+    failed: str = UNMEASURED
+    seen_by: Literal["client", "server"] = "client"
+    before: Annotated[str, Field(pattern="^[0-9a-f]*$")] = ""
+    after: Annotated[str, Field(pattern="^[0-9a-f]*$")] = ""
+    folder: Path = Path()
+
+    def __post_init__(self) -> None:
+        if self.counts is not None and sum(self.counts) != self.samples:
+            raise ValueError(f"counts are of {sum(self.counts)} labels, and there are {self.samples} samples")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing speaks against SGD on the mean cross-entropy, and nobody measured it."""
+        return self.failed in (UNMEASURED, EARLIER) and self.optimiser in ("sgd", "nag")
+
+    @property
+    def scheme(self) -> Scheme | None:
+        """The client's training scheme for attacks; None for another one than SGD's, or if it is not known."""
+        if self.failed and not self.is_open:
+            return None
+        plain: Any = "sgdm" if self.momentum else "fedavg"
+        return Scheme("nag" if self.optimiser == "nag" else plain, self.lr, self.steps, self.momentum)
+
+    @property
+    def plain_lr(self) -> float:
+        """The rate of plain SGD for the same change of the weights, if the gradient is the same in every step.
+
+        With momentum it is `lr` times the mean of `Scheme.weights`.
+        """
+        return self.lr if self.scheme is None else self.lr * self.scheme.weights().mean().item()
+
+    @property
+    def path(self) -> Path:
+        """The JSON file of the contribution."""
+        return self.folder / f"round-{self.round:04d}" / f"{self.seen_by}-{self.node}.json"
+
+    def states(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Read the model's states before and after; raise `ValueError` for a file that is missing or changed."""
+        return read_state(place(self.folder, self.before)), read_state(place(self.folder, self.after))
+
+    def update(self, states: tuple[Mapping[str, Tensor], Mapping[str, Tensor]] | None = None) -> Update:
+        """Return the server's update, of kind ``"delta"``, converted to the rate `plain_lr` and no weight decay.
+
+        Errors are those of `states`, which are read if they are not given, and `Update.from_states`.
+        """
+        before, after = states or self.states()
+        with errors_named(self.path):
+            update = Update.from_states(before, after, self.samples, self.steps, self.plain_lr)
+        if self.failed:
+            return update
+        tensors = {name: update.tensors[name] for name in self.scales if name in update.tensors}
+        for name, share in self.decays.items():
+            # Decay uses the weights before each step: over a round about the mean of both states.
+            weights = before[name] if self.steps == 1 else (before[name] + after[name]) / 2
+            tensors[name] = tensors[name] + share * weights.to(tensors[name])
+        return update.replace({name: tensor / self.scales[name] for name, tensor in tensors.items()})
+
+    def truth(self, n_classes: int) -> Tensor | None:
+        """Return the label counts ``[n_classes]``, or None without a record; raise `ValueError` for other classes."""
+        if self.counts is None:
+            return None
+        if any(self.counts[n_classes:]):
+            raise ValueError(f"{self.path}: its labels are of {len(self.counts)} classes, the model has {n_classes}")
+        return torch.tensor([*self.counts, *[0] * n_classes][:n_classes])
+
+
+JSON = TypeAdapter(Contribution)
+_FORMER = ("verified", "doubts", "factor", "loss", "rates", "weight_decay")
+"""Fields of earlier versions."""
+
+
+def parse(content: bytes) -> Contribution:
+    """Read the JSON of a contribution, also of an earlier version."""
+    try:
+        former = json.loads(content)
+    except ValueError:
+        former = None
+    if not isinstance(former, dict) or "verified" not in former:
+        return JSON.validate_json(content)
+    doubts = former.get("doubts") or [""]
+    failed = f"{EARLIER}: {doubts[0]}" if doubts[0] else EARLIER
+    kept = {name: value for name, value in former.items() if name not in (*_FORMER, "decays")}
+    return JSON.validate_json(json.dumps({**kept, "failed": failed}))
+
+
+@contextmanager
+def errors_named(path: Path) -> Iterator[None]:
+    """Begin the message of a `ValueError` in the block with a file's path."""
+    try:
+        yield
+    except ValueError as error:
+        faults = error.errors() if isinstance(error, ValidationError) else []
+        messages = [" ".join([".".join(map(str, fault["loc"])), fault["msg"]]).strip() for fault in faults]
+        raise ValueError(f"{path}: {'; '.join(messages) or error}") from error

@@ -1,0 +1,168 @@
+"""What is measured is SGD on the mean cross-entropy, and nothing else is."""
+
+import copy
+
+import pytest
+import torch
+from algorithms import ALGORITHMS
+from loops import CLASSES, LOOPS, mlp, plain, samples
+from torch import nn
+from torch.nn import functional as F
+
+from fedleak.models import head
+from fedleak.recording import read, record
+
+ALL = {**LOOPS, **ALGORITHMS}
+UNCLEAR_OUTPUTS = (
+    "batch norm and dropout",
+    "frozen statistics and an average",
+    "a dictionary of outputs",
+    "a scale that is never taken off",
+    "data parallel",
+    "a tied head",
+    "features, projection, logits",
+    "adversarial inputs",
+)
+"""Loops of which the mean probabilities are not those of a pass over all samples before."""
+
+
+def recorded(folder, loop):
+    model, (x, y) = loop.network(), samples()
+    optimiser = loop.optimiser(model)
+    with record(folder, model, optimiser, round=1) as saw:
+        loop.run(model, optimiser, x, y, saw)
+    (part,) = read(folder)
+    return part
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ALL)
+def test_a_round_is_measured_if_it_is_sgd_on_the_cross_entropy(name, tmp_path):
+    part = recorded(tmp_path, ALL[name])
+    assert (not part.failed) == ALL[name].measured, part.failed
+    assert (part.scheme is not None) == ALL[name].measured
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [name for name, loop in ALL.items() if loop.measured and name not in UNCLEAR_OUTPUTS])
+def test_a_measured_update_shows_its_labels_in_the_bias(name, tmp_path):
+    """Counts follow from the bias' gradient, which is the mean of p - y; p hardly moves."""
+    part = recorded(tmp_path, ALL[name])
+    model, (x, y) = ALL[name].network(), samples()
+    bias = head(model).bias
+    if bias not in part.update().tensors:
+        return
+    used = torch.isin(y, torch.tensor([k for k, n in enumerate(part.counts) if n]))
+    p = model(x.to(next(model.parameters()))).softmax(1)[used].mean(0)
+    estimate = part.samples * (p - part.update().gradient(bias))
+    assert (estimate - part.truth(CLASSES)).abs().max() < 0.08 * part.samples
+
+
+def test_a_model_that_fits_its_samples_is_measured(tmp_path):
+    model, (x, y) = mlp(), samples()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
+    for _ in range(3000):
+        optimiser.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimiser.step()
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        plain(splits=4)(model, optimiser, x, y, saw)
+    assert not read(tmp_path)[0].failed
+
+
+def test_training_is_the_same_with_and_without_a_recorder(tmp_path):
+    loop, (x, y) = LOOPS["batch norm and dropout"], samples()
+    model = loop.network()
+    alone = copy.deepcopy(model)
+    torch.manual_seed(1)
+    optimiser = loop.optimiser(model)
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        loop.run(model, optimiser, x, y, saw)
+    torch.manual_seed(1)
+    loop.run(alone, loop.optimiser(alone), x, y, lambda _: None)
+    assert all(a.equal(b) for a, b in zip(model.state_dict().values(), alone.state_dict().values(), strict=True))
+
+
+def test_each_parameter_has_its_own_rate_and_decay_taken_off(tmp_path):
+    model, (x, y) = mlp(), samples()
+    groups = [{"params": model[0].parameters(), "lr": 0.001, "weight_decay": 0.5}, {"params": model[2].parameters()}]
+    optimiser = torch.optim.SGD(groups, lr=0.1, weight_decay=0.1)
+    gradients = torch.autograd.grad(F.cross_entropy(model(x), y), list(model.parameters()))
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        plain(splits=1)(model, optimiser, x, y, saw)
+    update = read(tmp_path)[0].update()
+    for name, gradient in zip(dict(model.named_parameters()), gradients, strict=True):
+        torch.testing.assert_close(update.gradient(name), gradient, rtol=1e-3, atol=1e-4)
+
+
+def test_much_weight_decay_cannot_be_separated(tmp_path):
+    model, (x, y) = mlp(), samples()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.5, weight_decay=0.1)
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        plain(splits=1, epochs=60)(model, optimiser, x, y, saw)
+    assert read(tmp_path)[0].failed
+
+
+def test_labels_that_the_loss_did_not_use_are_not_measured(tmp_path):
+    model, (x, y) = mlp(), samples()
+    optimiser = LOOPS["sgd"].optimiser(model)
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        plain(labels=lambda part: (part + 1) % CLASSES)(model, optimiser, x, y, saw)
+    assert "were not shown" in read(tmp_path)[0].failed
+
+
+def test_unequal_weights_of_samples_are_not_measured(tmp_path):
+    model, (x, y) = mlp(), samples()
+    y = y.sort().values
+    optimiser = LOOPS["sgd"].optimiser(model)
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        for rate, part in ((0.1, slice(0, 12)), (0.01, slice(12, 24))):
+            optimiser.param_groups[0]["lr"] = rate
+            plain(splits=1)(model, optimiser, x[part], y[part], saw)
+    assert "weigh unequally" in read(tmp_path)[0].failed
+
+
+def test_hooks_on_gradients_are_not_measured(tmp_path):
+    for k, hook in enumerate((lambda m: m[0].weight.register_hook(torch.sign), _hook_module)):
+        model, (x, y) = mlp(), samples()
+        hook(model)
+        optimiser = LOOPS["sgd"].optimiser(model)
+        with record(tmp_path / str(k), model, optimiser, round=1) as saw:
+            plain()(model, optimiser, x, y, saw)
+        assert "hook" in read(tmp_path / str(k))[0].failed
+
+
+def _hook_module(model):
+    model[0].register_full_backward_hook(lambda *_: None)
+
+
+def test_a_step_by_a_closure_is_measured(tmp_path):
+    model, (x, y) = mlp(), samples()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+    def closure():
+        optimiser.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        for _ in range(2):
+            saw(y)
+            optimiser.step(closure)
+    assert not read(tmp_path)[0].failed
+
+
+def test_a_bias_in_front_of_batch_norm_is_negligible(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, CLASSES))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        plain()(model, optimiser, *samples(), saw)
+    assert not read(tmp_path)[0].failed
+
+
+def test_skipped_steps_leave_no_labels(tmp_path):
+    part = recorded(tmp_path, LOOPS["GradScaler that skips steps in float16"])
+    assert part.steps < 4
+    assert part.samples == 6 * part.steps == sum(part.counts)
