@@ -10,7 +10,8 @@ from torch import nn
 
 from fedleak import data
 from fedleak.audit import Setup
-from fedleak.flower import InProcess, RecordingMod, note, recorded
+from fedleak.flower import InProcess, recorded
+from fedleak.recording import record
 
 NODES, BATCH, LR = 5, 16, 0.1
 digits = data.load("mnist5k")
@@ -23,7 +24,7 @@ def network() -> nn.Module:
     return nn.Sequential(*convolutions, nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
-app = ClientApp(mods=[RecordingMod(sys.argv[-1], lr=LR, batch_size=BATCH)])  # 1. the mod
+app = ClientApp()
 
 
 @app.train()
@@ -33,11 +34,13 @@ def train(message: Message, context) -> Message:
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     mine = ((digits.y % NODES == k) | (torch.arange(len(digits)) % 7 == k)).nonzero().flatten()[:: 20 + k]
     optimiser = torch.optim.SGD(model.parameters(), lr=LR)
-    for batch in mine[torch.randperm(len(mine))].split(BATCH):
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(model(digits.x[batch]), digits.y[batch]).backward()
-        optimiser.step()
-    note(context, labels=digits.y[mine], optimiser=optimiser)  # 2. the truth, which stays with the client
+    about = {"round": message.content["config"]["server-round"], "node": str(context.node_id)}
+    with record(sys.argv[-1], model, optimiser, **about) as saw:  # 1. around the steps, once the weights are loaded
+        for batch in mine[torch.randperm(len(mine))].split(BATCH):
+            saw(digits.y[batch])  # 2. the truth, which stays with the client
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(digits.x[batch]), digits.y[batch]).backward()
+            optimiser.step()
     metrics = MetricRecord({"num-examples": len(mine)})
     return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
 

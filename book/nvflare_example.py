@@ -10,7 +10,8 @@ from torch import nn
 
 from fedleak import data
 from fedleak.audit import Setup
-from fedleak.nvflare import Recorder, note
+from fedleak.nvflare import Recorder
+from fedleak.recording import record
 
 SITES, ROUNDS, BATCH, LR = 3, 2, 16, 0.1
 digits = data.load("mnist5k")
@@ -34,11 +35,13 @@ def train(folder: str) -> None:
         received = flare.receive()
         model.load_state_dict({name: torch.as_tensor(value) for name, value in received.params.items()})
         optimiser = torch.optim.SGD(model.parameters(), lr=LR)
-        for batch in mine[torch.randperm(len(mine))].split(BATCH):
-            optimiser.zero_grad()
-            nn.functional.cross_entropy(model(digits.x[batch]), digits.y[batch]).backward()
-            optimiser.step()
-        note(folder, labels=digits.y[mine], optimiser=optimiser)  # 2. the truth, which stays with the client
+        about = {"round": received.current_round, "node": flare.get_site_name()}
+        with record(folder, model, optimiser, **about) as saw:  # 1. around the steps, once the weights are loaded
+            for batch in mine[torch.randperm(len(mine))].split(BATCH):
+                saw(digits.y[batch])  # 2. the truth, which stays with the client
+                optimiser.zero_grad()
+                nn.functional.cross_entropy(model(digits.x[batch]), digits.y[batch]).backward()
+                optimiser.step()
         steps = -(-len(mine) // BATCH)
         flare.send(flare.FLModel(params=model.state_dict(), meta={"NUM_STEPS_CURRENT_ROUND": steps}))
 
@@ -50,7 +53,7 @@ def run(folder: str, *filters) -> None:
 
     about = {"name": "digits", "model": Network(), "min_clients": SITES, "num_rounds": ROUNDS}
     recipe = FedAvgRecipe(**about, train_script=__file__, train_args=f"train {folder}")
-    recorder = Recorder(folder, batch_size=BATCH)  # 1. the filter, for the model that comes and for what goes out
+    recorder = Recorder(folder)  # 3. the filter, for the model that comes and for what goes out
     recipe.add_client_input_filter(recorder, tasks=["train"])
     for one in (*filters, recorder):
         recipe.add_client_output_filter(one, tasks=["train"])
