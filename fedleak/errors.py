@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-WRAPPERS = ("module.", "_orig_mod.")
-"""Prefixes that DataParallel and torch.compile add to every name of a model's state."""
+WRAPPERS = ("module.", "_orig_mod.", "_module.")
+"""Prefixes that DataParallel, torch.compile and Opacus add to every name of a model's state."""
 
 
 def wrapped(names: Iterable[str]) -> str:
@@ -20,7 +21,7 @@ def wrapped(names: Iterable[str]) -> str:
 def likely(names: Iterable[str]) -> str:
     """Return a hint for an error if all of these names have a wrapper's prefix; else ""."""
     if prefix := wrapped(names):
-        return f". All its names begin with {prefix!r}, as DataParallel or torch.compile leave them: take it off"
+        return f". All its names begin with {prefix!r}, as wrappers of models leave them: take it off"
     return ""
 
 
@@ -78,6 +79,12 @@ def line_of(error: BaseException, path: Path) -> int | None:
     if isinstance(error, SyntaxError):
         frames.append((error.filename or "", error.lineno))
     return next((line for name, line in reversed(frames) if Path(name).name == path.name), None)
+
+
+def is_same_source(first: Any, second: Any) -> bool:
+    """Return whether two functions have one module and name, as those of a notebook's cell that ran twice."""
+    names = [(getattr(f, "__module__", None), getattr(f, "__qualname__", None)) for f in (first, second)]
+    return None not in names[0] and names[0] == names[1]
 
 
 @contextmanager

@@ -7,17 +7,18 @@ that lacks a requirement.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import partial, wraps
+from functools import wraps
 from importlib import import_module
 from inspect import signature
 from typing import Any, Literal, TypeVar, cast
+from warnings import warn
 
 from torch import Tensor, nn
 
-from fedleak.attacks.plausible import contradictions
+from fedleak.attacks.door import enter, entering
 from fedleak.attacks.result import Prepared
+from fedleak.errors import is_same_source
 from fedleak.federated import Update
-from fedleak.federated.update import unwrapped, without_frozen
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Goal = Literal["labels", "images", "words"]
@@ -133,8 +134,8 @@ class Attack:
 
     @property
     def checks(self) -> bool:
-        """Whether `plausible` checks its updates, as for attacks on one client's last layer."""
-        return self.goal == "labels" and not self.blind and self.sees == "one update" and self.server == "passive"
+        """Whether `plausible` checks its updates, as for attacks on one client's gradients."""
+        return self.goal != "words" and not self.blind and self.sees == "one update" and self.server == "passive"
 
     @property
     def uses(self) -> frozenset[Need]:
@@ -172,8 +173,22 @@ class Attack:
             raise ValueError(f"{self.name} needs what the adversary '{adversary.name}' lacks: {'; '.join(lacks)}")
         if self.prepares:
             return self.function(model, **options)
-        read = Prepared(self.name, lambda update, **more: self.function(update, model, **options, **more))
-        return _checked(read, model) if self.checks else read
+        return self._enter(model, options)
+
+    def _enter(self, model: Any, options: Mapping[str, Any], *args: Any) -> Prepared:
+        def make(inner: Any) -> Prepared:
+            return Prepared(self.name, lambda update, **more: self.function(update, inner, *args, **options, **more))
+
+        seed = options.get("seed")
+        return enter(model, make, checks=self.checks, seed=seed if isinstance(seed, int) else 0)
+
+    def _answer(self, prepared: Prepared, update: Any, options: Mapping[str, Any]) -> Any:
+        if self.goal == "labels":
+            return prepared.recover(update, **options).counted()
+        for one in update if isinstance(update, list | tuple) else [update]:
+            for reason in prepared.check(one) if prepared.check else ():
+                warn(f"{self.name}: {reason}", stacklevel=3)
+        return prepared.read(update, **options)
 
     def split(self, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Split options into those for the preparation and those that are passed with each update."""
@@ -187,8 +202,7 @@ class Attack:
         Raises `ValueError` as for `prepare`.
         """
         first, then = self.split(options)
-        prepared = self.prepare(model, adversary=adversary, **first)
-        return prepared.recover(update, **then).counted() if self.goal == "labels" else prepared.read(update, **then)
+        return self._answer(self.prepare(model, adversary=adversary, **first), update, then)
 
 
 def adversary_of(chosen: Adversary | str) -> Adversary:
@@ -207,57 +221,34 @@ _ATTACKS: dict[str, Attack] = {}
 
 
 def register(attack: Attack) -> None:
-    """Add an attack; raise `ValueError` if its name is used already."""
-    if attack.name in _ATTACKS:
+    """Add an attack, in place of a previous definition of the same function, as when a notebook's cell runs again.
+
+    Raises `ValueError` if another function has its name.
+    """
+    previous = _ATTACKS.get(attack.name)
+    if previous is not None and not is_same_source(previous.function, attack.function):
         raise ValueError(f"an attack named {attack.name!r} is registered already: give yours another name")
     _ATTACKS[attack.name] = attack
 
 
 def attack(name: str, *, needs: Iterable[Need], goal: Goal = "labels", **fields: Any) -> Callable[[Function], Function]:
-    """Register the decorated function as an `Attack` with these fields."""
+    """Register the decorated function as an `Attack` with these fields; it gets updates and model through the door."""
 
     def decorate(function: Function) -> Function:
         entry = Attack(name, goal, frozenset(needs), function=function, **fields)
-        if not entry.checks:
-            register(entry)
-            return function
         if entry.prepares:
-            prepare = checked(function)
-            register(replace(entry, function=prepare))
-            return prepare
+            entry = replace(entry, function=entering(function, checks=entry.checks))
+        register(entry)
+        if entry.prepares:
+            return cast(Function, entry.function)
 
         @wraps(function)
-        def recover(update: Update, model: Any, *args: Any, **kwargs: Any) -> Any:
-            read = Prepared(name, lambda given: function(given, model, *args, **kwargs))
-            return _checked(read, model).recover(update).counted()
+        def run(update: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+            return entry._answer(entry._enter(model, kwargs, *args), update, {})
 
-        register(entry)
-        return cast(Function, recover)
+        return cast(Function, run)
 
     return decorate
-
-
-def checked(prepare: Function) -> Function:
-    """Decorate an attack's ``prepare(model, ...)``: check updates for contradictions, and accept wrappers' names."""
-
-    @wraps(prepare)
-    def checking(model: Any, *args: Any, **kwargs: Any) -> Any:
-        return _checked(prepare(model, *args, **kwargs), model)
-
-    return cast(Function, checking)
-
-
-def _checked(prepared: Prepared, model: Any) -> Prepared:
-    if not isinstance(model, nn.Module) or not isinstance(prepared, Prepared):
-        return prepared
-
-    @wraps(prepared.read)
-    def read(update: Update, **of_the_update: Any) -> Any:
-        tensors = without_frozen(unwrapped(update.tensors, model), model)
-        same = tensors.keys() == update.tensors.keys()
-        return prepared.read(update if same else update.replace(tensors), **of_the_update)
-
-    return replace(prepared, read=read, check=partial(contradictions, model=model))
 
 
 def all_attacks() -> list[Attack]:

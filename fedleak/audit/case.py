@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak import models
+from fedleak.attacks.door import quiet
 from fedleak.attacks.labels.learned.simulated import MakeDefence
 from fedleak.attacks.registry import Attack, get
 from fedleak.audit.classifier import arrange_channels, check, copy_model, refuse_other_outputs
@@ -57,7 +58,7 @@ class Case:
     model: nn.Module
     """The clients' model: a copy, on the CPU, in the mode that it was given in."""
     attacked: nn.Module
-    """The server's copy, in which dropout and the like are switched off; batch norm is in the clients' mode."""
+    """The server's copy, as attacks have it (`fedleak.attacks.door.quiet`); batch norm is in the clients' mode."""
     shape: tuple[int, ...]
     n_classes: int
     clients: Samples
@@ -206,10 +207,8 @@ def prepare(setup: Setup) -> Case:
             f"the clients' half of the data holds no sample of {empty!r}: give more data, or composition='data', which "
             "draws labels as often as the data hold them"
         )
-    attacked = copy.deepcopy(model)
-    for module in attacked.modules():
-        if not isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.training = False
+    with quiet(model):
+        attacked = copy.deepcopy(model)
     runs = min(RUNS, max(1, PROBES // (n * setup.batch_size))) if models.batch_dependent(attacked) else None
     knowledge = {"aux": aux, "prior": prior, "scheme": setup.scheme, "runs": runs}
     knowledge |= {

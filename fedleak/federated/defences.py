@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from fedleak.errors import is_same_source
 from fedleak.federated.restricted import Withhold
 from fedleak.federated.update import Stacked, Update
 from fedleak.models import head
@@ -70,11 +71,14 @@ _PROTECTIONS: dict[str, Protection] = {}
 
 
 def register(name: str, **fields: Any) -> Callable[[Maker], Maker]:
-    """Register the decorated `Maker` as a `Protection` with these fields; raise `ValueError` for a used name."""
-    if name in _PROTECTIONS:
-        raise ValueError(f"a defence named {name!r} is registered already")
+    """Register the decorated `Maker` as a `Protection` with these fields, in place of a previous definition of it.
+
+    Raises `ValueError` if another function has its name.
+    """
 
     def decorate(make: Maker) -> Maker:
+        if name in _PROTECTIONS and not is_same_source(_PROTECTIONS[name].make, make):
+            raise ValueError(f"a defence named {name!r} is registered already: give yours another name")
         _PROTECTIONS[name] = Protection(name, make, **{"remedies": fields.get("strengths", (0.0,)), **fields})
         return make
 

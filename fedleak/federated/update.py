@@ -4,8 +4,9 @@ import copy
 import math
 import numbers
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -187,16 +188,31 @@ class Update:
 def unwrapped(state: Mapping[str, T], model: nn.Module) -> dict[str, T]:
     """Return a state or an update with the model's parameter names, if these differ only by wrappers' additions.
 
-    DataParallel and torch.compile add the prefixes ``module.`` and ``_orig_mod.`` to names of the model or of the
-    update. States saved by peft lack the adapter's name, ``default``, and the wrappers of saved modules and magnitudes.
-    If not all names can be matched, the names do not change.
+    DataParallel, torch.compile and Opacus add ``module.``, ``_orig_mod.`` and ``_module.`` to names, of the model or of
+    the update, and other wrappers another prefix to all names. States saved by peft lack the adapter's name,
+    ``default``, and the wrappers of saved modules and magnitudes. If not all names can be matched, the names do not
+    change.
     """
     expected = _state_names(model)
     if state.keys() <= expected:
         return dict(state)
-    names = {plain_name(name): name for name in expected}
-    renamed = {name if name in expected else names.get(plain_name(name), name): value for name, value in state.items()}
-    return renamed if renamed.keys() <= expected and len(renamed) == len(state) else dict(state)
+    names, plain = {plain_name(name): name for name in expected}, {name: plain_name(name) for name in state}
+    for prefix in _prefixes(plain.values()):
+        renamed = {n: n if n in expected else names.get(p.removeprefix(prefix), n) for n, p in plain.items()}
+        if set(renamed.values()) <= expected and len(set(renamed.values())) == len(state):
+            return {renamed[name]: value for name, value in state.items()}
+    for prefix in _prefixes(names):
+        renamed = {name: names.get(prefix + p, name) for name, p in plain.items()}
+        if set(renamed.values()) <= expected:
+            return {renamed[name]: value for name, value in state.items()}
+    return dict(state)
+
+
+def _prefixes(names: Iterable[str]) -> list[str]:
+    """Return the prefixes that all names have in common, up to a dot, from the shortest, the empty one."""
+    places = zip(*(name.split(".")[:-1] for name in names), strict=False)
+    parts = [place[0] for place in takewhile(lambda place: len(set(place)) == 1, places)]
+    return ["".join(f"{part}." for part in parts[:length]) for length in range(len(parts) + 1)]
 
 
 def without_frozen(tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:

@@ -181,20 +181,27 @@ def run(model: nn.Module, x: Tensor) -> Any:
         return None
 
 
-def input_shape(model: nn.Module) -> tuple[int, ...]:
-    """Return the shape of one input: ``model.input_shape``, or the only suggested shape that the model accepts.
-
-    Raises `ValueError` if the model accepts none or several (adaptive pooling), or if its inputs are tokens.
-    """
+def require_pixels(model: nn.Module) -> None:
+    """Raise `ValueError` if the model's inputs are tokens."""
     if known_tokens(model):
         raise ValueError(
             "the model's inputs are integer tokens, and what was asked for makes up pixels: give auxiliary data (an "
             "audit: data, or shape=(L,)), or use an attack that needs no inputs"
         )
+
+
+def input_shape(model: nn.Module) -> tuple[int, ...]:
+    """Return the shape of one input: ``model.input_shape``, or the only suggested shape that the model accepts.
+
+    Raises `ValueError` if the model accepts none or several (adaptive pooling), or if its inputs are tokens.
+    """
+    require_pixels(model)
     if hasattr(model, "input_shape"):
         return tuple(model.input_shape)  # type: ignore[arg-type]
     accepted_shapes = [tuple(x.shape[1:]) for x in dummy_inputs(model) if run(model, x) is not None]
     if len(accepted_shapes) != 1:
         reason = "several usual sizes fit" if accepted_shapes else "no usual size fits"
-        raise ValueError(f"cannot tell the input shape of this model ({reason}): pass shape=(C, H, W)")
+        raise ValueError(
+            f"cannot tell the input shape of this model ({reason}): note it, model.input_shape = (C, H, W)"
+        )
     return accepted_shapes[0]

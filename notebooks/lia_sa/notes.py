@@ -40,7 +40,7 @@ def condition(run):
     number is {literal[RESNET]:.0f} on ResNet-18 (geometric mean), {literal[VGG]:,.0f} on VGG-11 and {literal["fcn3"]:,.0f} on FCN-3. With log-spaced constants it is
     {log[RESNET]:.0f}, {log[VGG]:.0f} and {log["fcn3"]:,.0f}. We did not test whether the kinks matter. With a vector per client the largest condition
     number is {10 ** log10.max()["vector"].drop("resnet18-imagenet").max():.0f}. Dropout gives every sample a different embedding. `lia_sa.recover`
-    rejects models with active dropout, systems with more clients than m + 1, and singular systems, with the reason.
+    reports active dropout, and rejects systems with more clients than m + 1, and singular systems, with the reason.
     """
 
 

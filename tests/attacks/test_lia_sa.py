@@ -151,12 +151,14 @@ def test_too_few_equations_or_no_bias_in_the_head(width, bias, message):
         lia_sa.prepare(models, 1, SHAPE)
 
 
-def test_active_dropout_is_refused_and_idle_dropout_is_not():
+def test_active_dropout_is_a_violated_assumption():
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
     models = [lia_sa.fishing_model(model, "vector", u, 2, 0) for u in range(2)]
-    with pytest.raises(ValueError, match="dropout is active"):
-        lia_sa.conditioning(models, SHAPE)
-    assert lia_sa.conditioning([m.eval() for m in models], SHAPE).rank == 2
+    aggregate = Update({n: torch.ones_like(p) for n, p in model.named_parameters()}, "gradient", 2)
+    for training in (True, False):
+        attack = lia_sa.prepare([m.train(training) for m in models], 1, SHAPE)
+        assert [m.training for m in models] == [training] * 2
+        assert bool(attack.recover(aggregate).violated_assumptions) == training
 
 
 @pytest.mark.parametrize(

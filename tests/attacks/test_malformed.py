@@ -84,7 +84,7 @@ def malformed(draw) -> dict:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_a_malformed_update_ends_in_a_clear_error(attack, data):
     try:
@@ -100,10 +100,10 @@ READERS = [attack for attack in ATTACKS if not attack.blind]
 
 
 @pytest.mark.parametrize("attack", READERS, ids=lambda attack: attack.name)
-@pytest.mark.parametrize("broken", sorted(BROKEN))
-def test_a_malformed_tensor_everywhere_never_ends_in_counts(attack, broken):
-    with pytest.raises(ValueError):  # noqa: PT011  # each attack has a message of its own
-        run(attack, GOOD[1].replace({n: BROKEN[broken](t) for n, t in GOOD[1].tensors.items()}))
+def test_other_shapes_or_nan_everywhere_never_end_in_counts(attack):
+    for broken in ("flat", "one nan"):  # what an update accepts
+        with pytest.raises(ValueError):  # noqa: PT011  # each attack has a message of its own
+            run(attack, GOOD[1].replace({n: BROKEN[broken](t) for n, t in GOOD[1].tensors.items()}))
 
 
 EQUAL = {

@@ -75,10 +75,10 @@ def layer_weights(
             raise ValueError(f"{type(model).__name__} has no convolutions, which the layer weights are assigned to")
         linear = dict(zip(names, layer_function(shape, len(names), beta), strict=True))
         weights: dict[str, float] = {}
-        current = linear[names[0]]
+        current = linear[names[0]]  # of layers before the first convolution, or of one whose gradient is not shared
         for parameter, _ in model.named_parameters():
             layer, _, kind = parameter.rpartition(".")
-            if layer in linear and kind == "weight":
+            if layer in linear and kind == "weight" and parameter in update.tensors:
                 zeros = float((update.gradient(parameter) == 0).double().mean()) if relu else 0.0
                 current = linear[layer] / (1 - zeros) if zeros < 1 else linear[layer]
             if isinstance(model.get_submodule(layer), nn.Linear):
@@ -100,17 +100,20 @@ def one_batch_error(update: Update, model: nn.Module, x: Tensor, y: Tensor) -> f
     return math.sqrt(squared_error / sum((g**2).sum().double() for g in one_batch_gradient.values()))
 
 
-def expected_error(update: Update, model: nn.Module, labels: Tensor, seed: int = 0) -> float:
+def expected_error(
+    update: Update, model: nn.Module, labels: Tensor, seed: int = 0, image_shape: tuple[int, ...] | None = None
+) -> float:
     """Estimate the one-batch error as an attacker can: on noise images with the labels ``[samples]``.
 
-    It is 0 for one step, and for an update without a learning rate, of which it cannot be estimated.
+    `image_shape` is that of one image, if it does not follow from the model. The error is 0 for one step, and for an
+    update without a learning rate or a model without a trained parameter, of which it cannot be estimated.
     """
-    if update.steps == 1 or update.lr is None:
-        return 0.0
     reference = next(model.parameters())
+    if update.steps == 1 or update.lr is None or not any(p.requires_grad for p in model.parameters()):
+        return 0.0
     generator = torch.Generator().manual_seed(seed)
     batch = update.samples // update.steps  # without a smaller last batch
-    shape = (update.steps, batch, *input_shape(model))
+    shape = (update.steps, batch, *(image_shape or input_shape(model)))
     x = torch.rand(shape, generator=generator).to(reference)
     order = torch.randperm(len(labels), generator=generator)
     y = labels.to(reference.device)[order[: update.steps * batch].to(reference.device)].view(shape[:2])
@@ -174,7 +177,7 @@ def reconstruct(
     iterations: int = ITERATIONS,
     **options: Unpack[Start],
 ) -> Tensor:
-    """Reconstruct ``[samples, C, H, W]`` in [0, 1], or ``[N, samples, C, H, W]`` from several independent updates.
+    """Reconstruct ``[samples, C, H, W]``, or ``[N, samples, C, H, W]`` from several independent updates.
 
     Raises `WithheldParameter` or `ValueError` as for `fedleak.attacks.images.invg.reconstruct`, and for a model without
     convolutions.
@@ -197,7 +200,7 @@ def reconstruct(
         summed over several steps, this is not computed.
     """
     update_list, label_rows = labelled(updates, model, labels, rule)
-    error = expected_error(update_list[0], model, label_rows[0])
+    error = expected_error(update_list[0], model, label_rows[0], image_shape=options.get("shape"))
     if error > MAX_ONE_BATCH_ERROR:
         first = update_list[0]
         warnings.warn(

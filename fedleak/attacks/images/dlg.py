@@ -23,18 +23,19 @@ _DLG = partial(inversion, paper="zhu2019dlg")
 def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **options: Unpack[Start]) -> Inversion:
     """Optimise dummy images and labels until their gradient is close to the update's (L-BFGS, learning rate 1).
 
-    Images are not clipped; NaN or infinite iterates are never returned.
+    Images are not clipped; NaN or infinite iterates are never returned. Layers whose gradient is not shared are
+    constants.
 
-    Raises `WithheldParameter` if a layer's gradient is not shared; `ValueError` if a gradient is NaN or infinite or not
+    Raises `WithheldParameter` if no gradient is shared; `ValueError` if a gradient is NaN or infinite or not
     of its parameter's shape, or `iterations` is below 1.
 
     Parameters
     ----------
     update, model
-        A client's update with the gradients of all layers, and the model before the round. For several local steps the
-        mean gradient is matched by one dummy batch of all samples.
+        A client's update, and the model before the round. For several local steps the mean gradient is matched by one
+        dummy batch of all samples.
     iterations, **options
-        Outer steps; seed, shape and snapshots as for `fedleak.attacks.images.engine.invert`.
+        Outer steps; seed, shape, snapshots and box as for `fedleak.attacks.images.engine.invert`.
     """
     return invert([View([update], model)], DLG, iterations=iterations, **options)
 
@@ -45,8 +46,8 @@ def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **o
     summary="Dummy images and labels are optimised until their gradient equals the shared one.",
 )
 def reconstruct(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **options: Unpack[Start]) -> Tensor:
-    """Reconstruct the images behind an update, ``[samples, C, H, W]`` in [0, 1]; options as for `match`."""
-    return match(update, model, iterations=iterations, **options).images[0].clamp(0, 1)
+    """Reconstruct the images behind an update, ``[samples, C, H, W]``, clipped to `box`; options as for `match`."""
+    return match(update, model, iterations=iterations, **options).clipped()[0]
 
 
 @_DLG(
@@ -70,7 +71,7 @@ def recover(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, *
 def reconstruct_adam(
     update: Update, model: nn.Module, *, labels: Tensor | None = None, iterations: int = 1000, **options: Unpack[Start]
 ) -> Tensor:
-    """Reconstruct images ``[samples, C, H, W]`` in [0, 1] by DLG-Adam; GI infers the labels if None are given."""
+    """Reconstruct images ``[samples, C, H, W]`` as `reconstruct`, by DLG-Adam; GI infers labels if None are given."""
     update_list, label_rows = labelled(update, model, labels)
     view = View(update_list, model, label_rows)
-    return invert([view], DLG_ADAM, iterations=iterations, **options).images[0].clamp(0, 1)
+    return invert([view], DLG_ADAM, iterations=iterations, **options).clipped()[0]

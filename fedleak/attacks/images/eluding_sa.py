@@ -4,14 +4,15 @@ The target gets the normal model. In the others' model all outputs of one layer 
 no input reaches the head and no gradient flows back. The sum is then the target's update, except for the head's bias.
 """
 
-import copy
 from collections.abc import Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
 from fedleak.attacks.images import dlg
 from fedleak.attacks.images.invg import inversion
+from fedleak.attacks.images.problem import Start
 from fedleak.attacks.labels.fishing import fishing_layer, with_constant
 from fedleak.federated import Update
 from fedleak.models import head
@@ -52,23 +53,20 @@ def target_update(aggregate: Update, model: nn.Module, samples: int) -> Update:
     standalone_reason="it ends in an image inversion, which is not tried under secure aggregation",
 )
 def reconstruct(
-    aggregate: Update, model: nn.Module, *, samples: int = 1, iterations: int = dlg.ITERATIONS, seed: int = 0
+    aggregate: Update,
+    model: nn.Module,
+    *,
+    samples: int = 1,
+    iterations: int = dlg.ITERATIONS,
+    **options: Unpack[Start],
 ) -> Tensor:
-    """Reconstruct the target's images ``[samples, C, H, W]`` in [0, 1] from the sum of all clients' gradients.
+    """Reconstruct the target's images ``[samples, C, H, W]`` from the sum of all clients' gradients.
 
-    `model` is the target's, the normal one, and `samples` its batch size; `iterations` and `seed` are those of
-    `fedleak.attacks.images.dlg.match`. Raises `WithheldParameter` if a layer's gradient is not shared; `ValueError` for
-    gradients that do not fit the model.
+    `model` is the target's, the normal one, and `samples` its batch size; `iterations` and other options are those of
+    `fedleak.attacks.images.dlg.reconstruct`. The gradient of the head's bias is unknown and thus not matched. Raises
+    `WithheldParameter` if no gradient is shared; `ValueError` for gradients that do not fit the model.
     """
-    # The head's bias becomes a buffer: its gradient is unknown, and must not be matched.
-    without_bias = copy.deepcopy(model)
-    layer = head(without_bias).layer
-    if layer.bias is not None:
-        bias = layer.bias.detach().clone()
-        del layer._parameters["bias"]
-        layer.register_buffer("bias", bias)
-    update = target_update(aggregate, model, samples)
-    return dlg.match(update, without_bias, iterations=iterations, seed=seed).images[0].clamp(0, 1)
+    return dlg.match(target_update(aggregate, model, samples), model, iterations=iterations, **options).clipped()[0]
 
 
 def clients_models(model: nn.Module, target: int, clients: int, layer: str | None = None) -> Sequence[nn.Module]:

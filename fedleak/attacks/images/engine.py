@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fedleak.attacks.door import quiet
 from fedleak.attacks.images.objective import View
-from fedleak.attacks.images.problem import Descent, Inversion, Problem
+from fedleak.attacks.images.problem import Box, Descent, Inversion, Problem
 from fedleak.models import input_shape
+from fedleak.models.inputs import require_pixels
 
 NAN_CHECK_INTERVAL = 25
 """Iterations between two checks whether all reconstructions have diverged; each check waits for the GPU."""
@@ -29,11 +32,12 @@ def invert(
     seed: int | Sequence[int] = 0,
     shape: tuple[int, ...] | None = None,
     snapshots: Sequence[int] = (),
+    box: Box = "pixels",
 ) -> Inversion:
     """Reconstruct N batches of images at once from one or more rounds.
 
-    Raises `ValueError` if `iterations` is below 1, the views do not go together, or there are more or fewer seeds than
-    reconstructions.
+    Raises `ValueError` if `iterations` is below 1, the views do not go together, there are more or fewer seeds than
+    reconstructions, or the model has tokens as inputs or an operation without a second derivative.
 
     Parameters
     ----------
@@ -45,16 +49,22 @@ def invert(
         Shape of one image, ``(C, H, W)``, if it does not follow from the model.
     snapshots
         Numbers of iterations after which the images are stored.
+    box
+        Range of the inputs, ``(low, high)``, such as (-1, 1) for images that the clients' loader normalised; None for
+        any. By default images are pixels in [0, 1], and rows, signals and sequences have no range.
     """
     if iterations < 1:
         raise ValueError(f"iterations is at least 1, got {iterations}")
-    problem = Problem(views, descent, tuple(shape or input_shape(views[0].model)))
+    if views:
+        require_pixels(views[0].model)
+    problem = Problem(views, descent, tuple(shape or input_shape(views[0].model)), box)
     dummies = problem.start(seed)
-    with _single_precision(), _freed_memory_kept():
+    with _single_precision(), _freed_memory_kept(), _second_derivatives(), quiet(*[view.net for view in views]):
         if descent.optimiser == "lbfgs":
             result = _lbfgs(problem, dummies, iterations)
         else:
             result = _adam(problem, dummies, iterations, snapshots)
+    result.box = problem.box
     nan_iterations = result.diverged[result.diverged >= 0]
     if len(nan_iterations):
         warnings.warn(
@@ -63,7 +73,20 @@ def invert(
             "A smaller learning rate may help.",
             stacklevel=2,
         )
+    _warn_of_failure(problem, result)
     return result
+
+
+def _warn_of_failure(problem: Problem, result: Inversion) -> None:
+    """Warn if squared differences end larger than those of zeros: then the search has failed."""
+    if problem.descent.distance == "l2":
+        squares = sum(view.epoch_weight * view.squares for view in problem.views)
+        if n_failed := int((result.values.to(squares) > squares).sum()):
+            warnings.warn(
+                f"{problem.descent.name}: the gradients of {n_failed} of {problem.runs} reconstructions are further "
+                "from the update's than zeros are: the search has failed. Another seed or more iterations may help.",
+                stacklevel=4,
+            )
 
 
 def _adam(problem: Problem, dummies: list[Tensor], iterations: int, snapshots: Sequence[int]) -> Inversion:
@@ -90,7 +113,7 @@ def _adam(problem: Problem, dummies: list[Tensor], iterations: int, snapshots: S
             group["lr"] = descent.lr * 0.1 ** sum(iteration >= k for k in decay_iterations)
         optimiser.step()
         with torch.no_grad():
-            if descent.box:
+            if descent.box and problem.box:
                 dummies[0].copy_(torch.minimum(torch.maximum(dummies[0], problem.low), problem.high))
             for dummy, finite in zip(dummies, last_finite, strict=True):
                 dummy.copy_(torch.where(_expand(is_running, dummy), dummy, finite))
@@ -111,6 +134,21 @@ def _single_precision() -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.allow_tf32 = previous
+
+
+@contextlib.contextmanager
+def _second_derivatives() -> Iterator[None]:
+    """Compute attention by the kernel that has a second derivative; `ValueError` for operations that have none."""
+    with sdpa_kernel(SDPBackend.MATH):
+        try:
+            yield
+        except RuntimeError as error:
+            if not any(part in str(error) for part in ("derivative for", "not implemented", "double backward")):
+                raise
+            reason = str(error).strip().split("\n")[0]
+            raise ValueError(
+                f"an inversion differentiates the model's gradients, and an operation has no such derivative: {reason}"
+            ) from error
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, MEBIBYTE = -1, -3, 2**20

@@ -13,6 +13,7 @@ from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Descent, Inversion, Options, Start
 from fedleak.attacks.labels.inputs import head_gradient
 from fedleak.attacks.registry import WHITE_BOX, Need, attack, get
+from fedleak.errors import WithheldParameter
 from fedleak.federated import Update
 from fedleak.metrics import as_labels
 
@@ -37,7 +38,7 @@ def inferred(update: Update, model: nn.Module, rule: str = "GI") -> Tensor:
     """
     try:
         counts = get(rule)(update, model, adversary=WHITE_BOX)
-    except ValueError as error:
+    except (ValueError, WithheldParameter) as error:
         raise ValueError(f"no labels were given, and {rule} recovers none: {error}. Pass labels") from error
     if rule == "GI" and bool((head_gradient(update, model)[counts > 0] >= 0).all(1).any()):
         warnings.warn(
@@ -84,6 +85,8 @@ def invert_many(
     **options
         Options of `fedleak.attacks.images.engine.invert`.
     """
+    if not updates:
+        raise ValueError("nothing to invert: no updates")
     view = View(updates, model, labels, simulate=simulate and updates[0].steps > 1)
     return invert([view], descent, **options)
 
@@ -102,10 +105,12 @@ def reconstruct(
     iterations: int = ITERATIONS,
     **options: Unpack[Start],
 ) -> Tensor:
-    """Reconstruct ``[samples, C, H, W]`` in [0, 1], or ``[N, samples, C, H, W]`` from several independent updates.
+    """Reconstruct ``[samples, C, H, W]``, or ``[N, samples, C, H, W]`` from several independent updates.
 
-    Raises `WithheldParameter` if a layer's gradient is not shared; `ValueError` for updates that do not fit the model,
-    or several local steps without labels.
+    Images are in [0, 1]; other inputs have another range, `box`. Layers whose gradient is not shared are constants.
+
+    Raises `WithheldParameter` if no gradient is shared; `ValueError` for updates that do not fit the model, or several
+    local steps without labels.
 
     Parameters
     ----------

@@ -10,6 +10,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
+from fedleak.attacks.images.problem import Box, as_range
 from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 
@@ -75,13 +76,14 @@ def thresholds(brightness: Tensor, bins: int = 256) -> Tensor:
     server="malicious",
     standalone_reason="the server would have to send another architecture, with a module in front of the model",
 )
-def reconstruct(aggregate: Update, model: nn.Module, *, client: int) -> Tensor:
-    """Reconstruct one client's images from the sum of all clients' gradients, ``[filled bins, C, H, W]`` in [0, 1].
+def reconstruct(aggregate: Update, model: nn.Module, *, client: int, box: Box = "pixels") -> Tensor:
+    """Reconstruct one client's images from the sum of all clients' gradients, ``[filled bins, C, H, W]``.
 
     A bin with one image gives that image, a bin with several a weighted mean. The scale follows from the bin, whose
     middle is the mean brightness: a sum's bias gradient does not give it.
 
-    `aggregate` is the sum of the clients' gradients, `model` any of their models, and `client` is 0 … U - 1. Raises
+    `aggregate` is the sum of the clients' gradients, `model` any of their models, `client` is 0 … U - 1, and `box` is
+    the range of the pixels, by default [0, 1], as for `fedleak.attacks.images.engine.invert`. Raises
     `WithheldParameter` if the gradient of the bins is not shared; `ValueError` if there is no such client, or the
     gradient is not of the model's shape.
     """
@@ -103,4 +105,6 @@ def reconstruct(aggregate: Update, model: nn.Module, *, client: int) -> Tensor:
     middles = torch.cat([(bin_edges[:-1] + bin_edges[1:]) / 2, bin_edges[-1:]])[has_images]
     images = differences[has_images]
     mean = images.mean(dim=(1, 2, 3))
-    return (images * (middles / mean.where(mean != 0, 1.0)).view(-1, 1, 1, 1)).clamp(0, 1).float()
+    images = (images * (middles / mean.where(mean != 0, 1.0)).view(-1, 1, 1, 1)).float()
+    pixel_range = as_range(box)
+    return images if pixel_range is None else images.clamp(*pixel_range)

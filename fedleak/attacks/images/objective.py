@@ -1,20 +1,23 @@
 """The gradients that an inversion matches, observed and of dummy images, and the distance between them."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fedleak.attacks.door import admit, inner_model, quiet
 from fedleak.attacks.images.convolution import prefers_batched_kernels
 from fedleak.attacks.images.factored import Matrices
 from fedleak.attacks.images.layers import factorise, is_stackable, placeholder, stack_layers
+from fedleak.errors import WithheldParameter
 from fedleak.federated import Update
-from fedleak.federated.update import fitting
-from fedleak.models.inputs import run, watched
+from fedleak.federated.update import fitting, unwrapped
+from fedleak.models.inputs import as_inputs, run, watched
 
 Distance = Literal["l2", "cosine"]
 LayerWeights = Callable[[Update, nn.Module], dict[str, float]]
@@ -91,15 +94,18 @@ def _slope(gradient: Tensor, target: Tensor, by_target: Tensor, by_gradient: Ten
 class View:
     """One round of N independent reconstructions: their updates, the model, and the dummy images in the batch.
 
+    Updates and model come through `fedleak.attacks.door`. Parameters whose gradient no update has, because the client
+    froze, withheld or did not use them, are constants; all others are matched, in the updates' precision, at least
+    single.
+
     Raises `ValueError` for updates that do not go together or do not fit the model, labels of another shape or outside
-    the classes, or a simulation without labels or learning rate; `WithheldParameter` if a layer's gradient is not
-    shared.
+    the classes, or a simulation without labels or learning rate; `WithheldParameter` if no parameter is shared.
     """
 
     updates: Sequence[Update]
     """N updates with the same kind, number of samples, number of steps and learning rate."""
     model: nn.Module
-    """The model before the round, in the mode that the clients used."""
+    """The model before the round, whose batch norm is in the mode that the clients used."""
     labels: Tensor | None = None
     """Labels ``[N, samples]``, step after step; None if labels are optimised."""
     index: Sequence[int] | None = None
@@ -112,12 +118,18 @@ class View:
     """Whether to simulate the client's local steps (InvG) instead of one batch of all samples (AGIC's Eq. 4)."""
 
     def __post_init__(self) -> None:
-        first = self.updates[0]
+        first, self.model = self.updates[0], inner_model(self.model)
         if len({(u.samples, u.steps, u.lr) for u in self.updates}) > 1:
             raise ValueError("updates that are inverted together are of the same samples, steps and learning rate")
+        updates, named = [admit(u, self.model) for u in self.updates], dict(self.model.named_parameters())
+        self.matched = _names_to_match(updates, named)
+        tensors = [{name: u.tensors[name] for name in self.matched} for u in updates]
+        dtypes = [tensor.dtype for update in tensors for tensor in update.values()]
+        dtype = reduce(torch.promote_types, dtypes, torch.float32)
+        updates = [first.replace({n: t.to(dtype) for n, t in part.items()}) for part in tensors]
         self.targets = [
-            _channels_last(torch.stack([fitting(u.gradient(name), name, p) for u in self.updates]))
-            for name, p in self.model.named_parameters()
+            _channels_last(torch.stack([fitting(u.gradient(name), name, named[name]) for u in updates]))
+            for name in self.matched
         ]
         self.samples, self.steps, self.lr = first.samples, first.steps, first.lr
         if self.index is None:
@@ -131,17 +143,21 @@ class View:
         if self.simulate and (self.labels is None or (self.steps > 1 and self.lr is None)):
             raise ValueError("a simulation of local steps needs every step's labels and the client's learning rate")
         self.batch_size = first.batch_size if self.simulate else self.samples
-        device = next(self.model.parameters()).device
+        device = self.targets[0].device
         self.labels = None if self.labels is None else self.labels.to(device)
         self.places = torch.as_tensor(self.index, device=device)
-        self.stacks = is_stackable(self.model)
-        self.net = stack_layers(self.model, constant=not self.simulate) if self.stacks else copy.deepcopy(self.model)
-        if self.targets[0].dtype == torch.float32:
-            to: Any = self.net.to  # the types of torch 2.11 lack its memory format
-            self.net = to(memory_format=torch.channels_last)
+        # Layers with constants have no set of weights per reconstruction.
+        self.stacks = is_stackable(self.model) and len(self.matched) == len(named)
+        with quiet(self.model):
+            copied = stack_layers(self.model, constant=not self.simulate) if self.stacks else copy.deepcopy(self.model)
+        to: Any = copied.to  # the types of torch 2.11 lack its memory format
+        self.net = to(dtype, memory_format=torch.channels_last) if dtype == torch.float32 else to(dtype)
         self.parameters = {n: p.detach() for n, p in self.net.named_parameters()}
-        named_weights = [self.layer_weights(u, self.model) if self.layer_weights else {} for u in self.updates]
-        self.alphas = self.targets[0].new_tensor([[g.get(n, 1.0) for n in self.parameters] for g in named_weights])
+        sent = unwrapped(first.tensors, self.model)
+        self.trained = self.matched + [n for n, p in named.items() if p.requires_grad and n not in sent]
+        """Parameters that the client's steps change; it trains what it withholds, too."""
+        named_weights = [self.layer_weights(u, self.model) if self.layer_weights else {} for u in updates]
+        self.alphas = self.targets[0].new_tensor([[g.get(n, 1.0) for n in self.matched] for g in named_weights])
         self.squares = _squares(self.targets, self.alphas)
         self.buffers = {name: b.clone() for name, b in self.net.named_buffers()}
         # One pass for all reconstructions needs stacked layers, and no simulated steps.
@@ -159,7 +175,7 @@ class View:
         shapes: dict[str, list[torch.Size]] = {}
         layers = {n: m for n, m in self.model.named_modules() if isinstance(m, nn.Conv2d | nn.Linear)}
         with watched(layers, lambda name, inputs, _: shapes.setdefault(name, []).append(inputs.shape)):
-            run(self.model, self.targets[0].new_zeros(self.samples, *shape))
+            run(self.model, as_inputs(torch.zeros(self.samples, *shape), self.model))
         targets = dict(zip(self.parameters, self.targets, strict=True))
         self.targets.clear()  # so that each is freed as it is replaced
         self.factorised = factorise(self.net, shapes, targets)
@@ -179,10 +195,11 @@ class View:
         # An expanded view takes no memory, but its gradient has an entry per reconstruction: N gradients from one pass.
         weights = {n: p.expand(rows, *p.shape) if self.stacks else p for n, p in self.parameters.items()}
         weights |= {n: images.new_zeros(rows, 2) for n in self.factorised}
-        weights = {n: p.detach().requires_grad_() for n, p in weights.items()}
+        steps = self.steps if self.simulate else 1
+        differentiated = self.matched if steps == 1 else self.trained
+        weights |= {n: weights[n].detach().requires_grad_() for n in differentiated}
         for matrices in self.factorised.values():
             matrices.runs = runs
-        steps = self.steps if self.simulate else 1
         batch = self.batch_size
         summed: list[Tensor] = []
         for step in range(steps):
@@ -192,14 +209,25 @@ class View:
                 x = x.contiguous(memory_format=torch.channels_last)
             logits = functional_call(self.net, (weights, self.buffers), (x,))
             loss = -(soft_labels * logits.log_softmax(dim=1)).sum() / batch
-            gradients = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
+            of = [weights[n] for n in differentiated]
+            # 0 for weights that these images do not use
+            gradients = torch.autograd.grad(loss, of, create_graph=True, materialize_grads=True)
             summed = [t + f for t, f in zip(summed, gradients, strict=True)] if summed else list(gradients)
             if step + 1 < steps:
                 assert self.lr is not None
-                weights_and_gradients = zip(weights.items(), gradients, strict=True)
-                weights = {n: w - self.lr * f for (n, w), f in weights_and_gradients}
+                weights |= {n: weights[n] - self.lr * f for n, f in zip(differentiated, gradients, strict=True)}
+        summed = summed[: len(self.matched)]
         mean = [t / steps for t in summed] if steps > 1 else summed
         return mean if self.stacks else [t[None] for t in mean]
+
+
+def _names_to_match(updates: Sequence[Update], named: Mapping[str, Tensor]) -> list[str]:
+    """Return the model's parameters of which the updates have a gradient; zeros are none while other entries moved."""
+    shared = [n for n in named if all(n in u.tensors for u in updates)]
+    moved = [n for n in shared if any(bool(u.tensors[n].any()) for u in updates)]
+    if not shared:
+        raise WithheldParameter(next(iter(named)), sorted(updates[0].tensors))
+    return moved or shared
 
 
 def _channels_last(tensor: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The objective of an inversion as a function of the dummy images, and its gradient."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict
@@ -22,7 +23,7 @@ class Descent:
     total_variation: float = 0.0
     """Weight of ``mean |dx| + mean |dy|`` of the normalised images."""
     box: bool = True
-    """Whether pixels are clipped to [0, 1] after each step."""
+    """Whether pixels are clipped to their range, if they have one, after each step."""
     optimiser: Literal["adam", "lbfgs"] = "adam"
     """``"adam"`` or ``"lbfgs"``."""
     lr: float = 0.1
@@ -35,12 +36,17 @@ class Descent:
     """Whether the labels are optimised with the images."""
 
 
+Box = tuple[float, float] | Literal["pixels"] | None
+"""Range of the inputs, None for any; ``"pixels"`` is [0, 1] for images and None for rows, signals and sequences."""
+
+
 class Start(TypedDict, total=False):
     """Options of every inversion except its iterations; see `fedleak.attacks.images.engine.invert`."""
 
     seed: int | Sequence[int]
     shape: tuple[int, ...] | None
     snapshots: Sequence[int]
+    box: Box
 
 
 class Options(Start):
@@ -54,7 +60,7 @@ class Inversion:
     """The results of N reconstructions."""
 
     images: Tensor
-    """Pixels ``[N, P, C, H, W]``; in [0, 1] if the descent has a `box`."""
+    """Pixels ``[N, P, C, H, W]``; in their range if the descent has a `box`."""
     label_logits: Tensor | None
     """Logits ``[N, P, classes]`` of optimised labels; None if labels were given."""
     values: Tensor
@@ -63,12 +69,18 @@ class Inversion:
     """Iteration at which a reconstruction was stopped because of NaN, ``[N]``; -1 if it was not."""
     snapshots: dict[int, Tensor] = field(default_factory=dict)
     """Images by number of iterations."""
+    box: tuple[float, float] | None = None
+    """Range of the inputs, if they have one."""
+
+    def clipped(self) -> Tensor:
+        """Return the images in their range."""
+        return self.images if self.box is None else self.images.clamp(*self.box)
 
 
 class Problem:
     """The objective of N reconstructions as a function of their dummy images and labels."""
 
-    def __init__(self, views: Sequence[View], descent: Descent, shape: tuple[int, ...]):
+    def __init__(self, views: Sequence[View], descent: Descent, shape: tuple[int, ...], box: Box = "pixels"):
         if not views:
             raise ValueError("nothing to invert: no updates")
         self.views, self.descent = views, descent
@@ -96,7 +108,9 @@ class Problem:
         self.mean, self.std = reference.new_zeros(()), reference.new_ones(())
         if isinstance(norm, Normalise):  # a model's own of this name may mean anything
             self.mean, self.std = norm.mean, norm.std
-        self.low, self.high = (0 - self.mean) / self.std, (1 - self.mean) / self.std
+        self.is_image = len(shape) > 2
+        self.box = as_range(box, self.is_image)
+        self.low, self.high = ((edge - self.mean) / self.std for edge in self.box or (-math.inf, math.inf))
 
     def start(self, seed: int | Sequence[int]) -> list[Tensor]:
         """Draw dummies, and label logits if labels are optimised, from N(0, 1).
@@ -142,12 +156,30 @@ class Problem:
             observed = (targets, view.alphas[runs], view.squares[runs])
             value, slopes = distance(self.descent.distance, gradients, *observed)
             slopes = [view.epoch_weight * s for s in slopes] if view.epoch_weight != 1 else slopes
-            parts = torch.autograd.grad(dummy_gradients, variables, slopes, allow_unused=True)
-            total = [t if p is None else t + p for t, p in zip(total, parts, strict=True)]
+            live = [(g, s) for g, s in zip(dummy_gradients, slopes, strict=True) if g.requires_grad]
+            if live:
+                outputs, along = zip(*live, strict=True)
+                parts = torch.autograd.grad(outputs, variables, along, allow_unused=True)
+                total = [t if p is None else t + p for t, p in zip(total, parts, strict=True)]
             values = values + view.epoch_weight * value
-        if self.descent.total_variation:
+        if self.descent.total_variation and self.is_image:
             total[0] = total[0] + self.descent.total_variation * total_variation_slope(variables[0].detach())
         return values, total
+
+
+def as_range(box: Box, is_image: bool = True) -> tuple[float, float] | None:
+    """Return the range of the inputs, or None for any; raise `ValueError` unless it is two increasing numbers."""
+    if isinstance(box, str) and box == "pixels":
+        return (0.0, 1.0) if is_image else None
+    if box is None:
+        return None
+    try:
+        low, high = map(float, box)
+    except (TypeError, ValueError):
+        low = high = math.nan
+    if not low < high:
+        raise ValueError(f"box is the range of the inputs, (low, high), or None for any; got {box!r}")
+    return low, high
 
 
 def total_variation_slope(x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from fedleak.attacks.door import quiet
 from fedleak.models import HeadPass, head, known_tokens
 from fedleak.models.inputs import watched
 
@@ -88,8 +89,9 @@ def preset(
     """Compute each fishing model's head inputs ``[U, m]`` and softmax ``[U, n]`` (step 1 of the attack).
 
     Two random images of this shape, U(0, 1), pass through each of the U models and have to give the same embedding. Use
-    float64, or float32 for the clients' own arithmetic (which hides a singular system). Raises `ValueError` without
-    models, with active dropout, or if an embedding depends on the image.
+    float64, or float32 for the clients' own arithmetic (which hides a singular system). Dropout is off; where it is on
+    in a client, its embeddings are random instead. Raises `ValueError` without models, or if an embedding depends on
+    the image.
     """
     if not models:
         raise ValueError("no fishing models")
@@ -100,11 +102,10 @@ def preset(
     flags = [[(type(m), m.training) for m in model.modules()] for model in models]
     if any(f != flags[0] for f in flags):
         raise ValueError("the fishing models are of different architectures or in different modes")
-    active = [n for n, m in first.named_modules() if isinstance(m, nn.Dropout) and m.training and m.p > 0]
-    if active:
-        raise ValueError(f"dropout is active ({', '.join(active)}): the clients' embeddings are random, not preset")
     images = images.to(head(first).layer.weight.device)
-    pieces = [_pass_models(models[k : k + MODELS_AT_ONCE], images) for k in range(0, len(models), MODELS_AT_ONCE)]
+    parts = [models[k : k + MODELS_AT_ONCE] for k in range(0, len(models), MODELS_AT_ONCE)]
+    with quiet(*models):
+        pieces = [_pass_models(part, images) for part in parts]
     inputs, logits = (torch.cat(parts) for parts in zip(*pieces, strict=True))
     size = inputs.abs().amax(dim=(1, 2)).clamp(min=1e-300)
     spread = (inputs[:, 0] - inputs[:, 1]).abs().amax(dim=1) / size

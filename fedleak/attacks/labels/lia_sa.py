@@ -89,7 +89,8 @@ def prepare(
     """Prepare LIA-SA: compute embeddings and logits of the fishing models, once for all rounds.
 
     ``recover(aggregate)`` takes the SUM of the U clients' mean gradients, of kind ``"gradient"`` and with ``samples`` =
-    U B. It returns counts per client, ``[U, n]`` (Eqs. 16 and 17), not negative; a client's need not sum to B.
+    U B. It returns counts per client, ``[U, n]`` (Eqs. 16 and 17), not negative; a client's need not sum to B. Active
+    dropout, by which the clients' embeddings are random, is a violated assumption.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ def prepare(
     Raises
     ------
     ValueError
-        The head has no bias, dropout is active, there are more than m + 1 clients, or the system is singular and not
+        The head has no bias, there are more than m + 1 clients, or the system is singular and not
         `force`; in ``recover``: an aggregate of another kind or size.
     WithheldParameter
         In ``recover``: the gradient of the head's weights or bias is missing.

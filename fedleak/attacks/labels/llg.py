@@ -15,9 +15,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from fedleak.attacks.door import entering
 from fedleak.attacks.labels.counts import apportion
 from fedleak.attacks.labels.inputs import require_classes
-from fedleak.attacks.registry import Need, attack, checked
+from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images, draw
 from fedleak.federated import Update
@@ -188,7 +189,7 @@ def from_auxiliary(model: nn.Module, aux: Images, *, runs: int = RUNS, seed: int
     return prepare(model, aux, runs=runs, seed=seed)
 
 
-@checked
+@entering
 def prepare(
     model: nn.Module,
     aux: Images | Dummy | None = None,

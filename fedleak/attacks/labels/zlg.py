@@ -6,10 +6,11 @@ from functools import cache, partial
 import torch
 from torch import Tensor, nn
 
+from fedleak.attacks.door import entering
 from fedleak.attacks.labels.confidence import mean_by_class
 from fedleak.attacks.labels.counts import round_to_total
 from fedleak.attacks.labels.inputs import require_classes, row_sums
-from fedleak.attacks.registry import Need, attack, checked
+from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, once
 from fedleak.data import Images
 from fedleak.federated import Update
@@ -62,7 +63,7 @@ def from_auxiliary(model: nn.Module, aux: Images) -> Prepared:
     return prepare(model, aux)
 
 
-@checked
+@entering
 def prepare(
     model: nn.Module,
     aux: Images | None = None,

@@ -1,0 +1,141 @@
+"""The door through which every attack, of labels, images or words, gets its updates and its model.
+
+Here is decided, once and for all attacks:
+
+- names: wrappers' additions to names are removed (`fedleak.federated.update.unwrapped`), also if they are nested;
+- place and precision: an update is moved to the model's device; models in half precision are read in single precision;
+- what has no gradient: parameters that a client froze are absent, also from complete states, which contain them as
+  zeros; image attacks keep absent and unused parameters as constants;
+- mode: batch norm and instance norm stay in the mode that the caller has set, which is the clients' (the papers measure
+  both); all other layers are in evaluation mode, so that dropout is off. Random numbers come from a seed. Afterwards
+  modes and PyTorch's global random state are as before;
+- contradictions between an update and its stated origin (`fedleak.attacks.plausible`).
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial, wraps
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from fedleak.attacks.plausible import contradictions
+from fedleak.attacks.result import Prepared
+from fedleak.errors import WRAPPERS
+from fedleak.federated import Update
+from fedleak.federated.update import unwrapped, without_frozen
+
+Prepare = TypeVar("Prepare", bound=Callable[..., Any])
+NOTES = ("input_shape", "head_name", "example_inputs")
+"""Attributes by which a caller describes a model."""
+_LIBRARIES = ("torch", "opacus")
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+def inner_model(model: nn.Module) -> nn.Module:
+    """Return the model inside of wrappers such as DataParallel, torch.compile's and Opacus' `GradSampleModule`.
+
+    What a caller has noted on the wrapper (`NOTES`) is noted on the model.
+    """
+    names = list(model._modules)
+    is_wrapper = type(model).__module__.partition(".")[0] in _LIBRARIES and not model._parameters
+    if not is_wrapper or len(names) != 1 or f"{names[0]}." not in WRAPPERS:
+        return model
+    inner = model.get_submodule(names[0])
+    for note in NOTES:
+        if note in vars(model) and note not in vars(inner):
+            value = vars(model)[note]
+            setattr(inner, note, value.removeprefix(f"{names[0]}.") if isinstance(value, str) else value)
+    return inner_model(inner)
+
+
+@contextmanager
+def quiet(*models: nn.Module, seed: int = 0) -> Iterator[None]:
+    """Switch off what is random in models, apart from batch statistics, and draw random numbers from `seed`."""
+    modules = [module for model in models for module in model.modules()]
+    active = [module for module in modules if module.training and not isinstance(module, _NormBase)]
+    devices = {p.device for model in models for p in model.parameters() if p.is_cuda and torch.cuda.is_initialized()}
+    # cuDNN does not differentiate recurrent layers in evaluation mode, and never twice.
+    is_recurrent = any(isinstance(module, nn.RNNBase) for module in modules)
+    with torch.random.fork_rng(devices), torch.backends.cudnn.flags(False) if is_recurrent else nullcontext():
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed_all(seed)
+        try:
+            for module in active:
+                module.training = False
+            yield
+        finally:
+            for module in active:
+                module.training = True
+
+
+def admit(update: Update, model: nn.Module) -> Update:
+    """Return an update by the model's names, on its device, without the parameters that the client froze.
+
+    A weight that several layers share has the first of its names. Raises `ValueError` for anything but an `Update`.
+    """
+    if not isinstance(update, Update):
+        raise ValueError(f"an attack reads a fedleak.Update, not a {type(update).__name__}")
+    tensors = without_frozen(unwrapped(update.tensors, model), model)
+    first_names = {id(p): name for name, p in model.named_parameters()}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if name in tensors and (first_name := first_names[id(parameter)]) not in tensors:
+            tensors[first_name] = tensors.pop(name)
+    places = {name: parameter.device for name, parameter in model.named_parameters()}
+    tensors = {name: tensor.to(places.get(name, tensor.device)) for name, tensor in tensors.items()}
+    is_same = tensors.keys() == update.tensors.keys() and all(t is update.tensors[name] for name, t in tensors.items())
+    return update if is_same else update.replace(tensors)
+
+
+def enter(model: Any, make: Callable[[Any], Prepared], *, checks: bool = True, seed: int = 0) -> Prepared:
+    """Prepare an attack behind the door.
+
+    Parameters
+    ----------
+    model
+        The caller's model, or a list of models for a server that sends them. Anything else is handed on as it is.
+    make
+        ``make(model)`` prepares the attack for the model inside of its wrappers; for a list, for the list of these.
+    checks
+        Whether updates are checked for contradictions.
+    seed
+        Seed of random numbers that a model draws.
+    """
+    is_list = isinstance(model, Sequence) and len(model) > 0
+    models = list(model) if is_list else [model]
+    if not all(isinstance(m, nn.Module) for m in models):
+        return make(model)
+    models = [inner_model(m) for m in models]
+    first, dropout = models[0], nn.modules.dropout._DropoutNd
+    active = [n for n, m in first.named_modules() if isinstance(m, dropout) and m.training and m.p > 0 and is_list]
+    embeddings = f"dropout is active ({', '.join(active)}): the clients' embeddings are random, not preset"
+    of_presets = (embeddings,) if active else ()
+    if not is_list and any(p.dtype in _HALVES for p in first.parameters()):
+        models = [copy.deepcopy(first).float()]
+    with quiet(*models, seed=seed):
+        prepared = make(models if is_list else models[0])
+
+    @wraps(prepared.read)
+    def read(updates: Any, **of_the_update: Any) -> Any:
+        many = isinstance(updates, list | tuple)
+        admitted = [admit(update, first) for update in updates] if many else admit(updates, first)
+        with quiet(*models, seed=seed):
+            return prepared.read(admitted, **of_the_update)
+
+    check = partial(contradictions, model=first) if checks else lambda update, scheme=None: of_presets
+    return replace(prepared, read=read, check=check)
+
+
+def entering(prepare: Prepare, *, checks: bool = True) -> Prepare:
+    """Decorate an attack's ``prepare(model, ...)``: it gets its model, and each update, through the door."""
+
+    @wraps(prepare)
+    def prepare_behind(model: Any, *args: Any, **kwargs: Any) -> Any:
+        return enter(model, lambda inner: prepare(inner, *args, **kwargs), checks=checks)
+
+    return cast(Prepare, prepare_behind)
