@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import OutOfMemoryError, Tensor, nn
 
+from fedleak.attacks.plausible import Examination
 from fedleak.attacks.registry import Adversary, Attack, Need, all_attacks
 from fedleak.attacks.result import Prepared, Result
 from fedleak.errors import WithheldParameter
@@ -76,7 +77,7 @@ def attempt(
     knowledge: Mapping[str, Any],
     clock: Callable[[], float] = time.process_time,
     prepared: dict[str, Prepared] | None = None,
-    checks: dict[Any, tuple[str, ...]] | None = None,
+    checks: dict[Any, Examination] | None = None,
 ) -> Attempt:
     """Run one attack; an exception becomes the reason of its failure.
 
@@ -101,13 +102,13 @@ def attempt(
     return Attempt(attack, result, clock() - started, reason)
 
 
-def _checking_once(prepared: Prepared, checks: dict[Any, tuple[str, ...]]) -> Prepared:
+def _checking_once(prepared: Prepared, checks: dict[Any, Examination]) -> Prepared:
     """Return a prepared attack that computes the contradictions of an update only if `checks` lacks them."""
     check = prepared.check
     if check is None:
         return prepared
 
-    def once(update: Update, scheme: Any = None) -> tuple[str, ...]:
+    def once(update: Update, scheme: Any = None) -> Examination:
         key = (id(update), id(scheme))  # both objects exist until the contest ends
         if key not in checks:
             checks[key] = check(update, scheme=scheme)
@@ -152,7 +153,7 @@ def contest(
         Cache of prepared attacks, reused for the next update: one dictionary per model state and `knowledge`, apart
         from the inputs that belong to a single update.
     """
-    checks: dict[Any, tuple[str, ...]] = {}
+    checks: dict[Any, Examination] = {}
     for attack in entrants() if attacks is None else attacks:
         if attack.lacking(adversary) or (attack.sends and attack.name not in (manipulated or {})):
             continue

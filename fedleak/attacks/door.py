@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from fedleak.attacks.plausible import contradictions
+from fedleak.attacks.plausible import Examination, examine
 from fedleak.attacks.result import Prepared
 from fedleak.errors import WRAPPERS
 from fedleak.federated import Update
@@ -114,7 +114,7 @@ def enter(model: Any, make: Callable[[Any], Prepared], *, checks: bool = True, s
     first, dropout = models[0], nn.modules.dropout._DropoutNd
     active = [n for n, m in first.named_modules() if isinstance(m, dropout) and m.training and m.p > 0 and is_list]
     embeddings = f"dropout is active ({', '.join(active)}): the clients' embeddings are random, not preset"
-    of_presets = (embeddings,) if active else ()
+    of_presets = Examination((embeddings,) if active else ())
     if not is_list and any(p.dtype in _HALVES for p in first.parameters()):
         models = [copy.deepcopy(first).float()]
     with quiet(*models, seed=seed):
@@ -127,7 +127,7 @@ def enter(model: Any, make: Callable[[Any], Prepared], *, checks: bool = True, s
         with quiet(*models, seed=seed):
             return prepared.read(admitted, **of_the_update)
 
-    check = partial(contradictions, model=first) if checks else lambda update, scheme=None: of_presets
+    check = partial(examine, model=first) if checks else lambda update, scheme=None: of_presets
     return replace(prepared, read=read, check=check)
 
 

@@ -25,6 +25,12 @@ STATE = (
     "the update is next to equal to the model's own weights (or to these, negative): it is a state, not the difference "
     "between two, or a difference was passed for a state"
 )
+UNCHECKED = (
+    "not checked: whether scale and sign of the update are possible, since the bias' gradient is not shared and the "
+    "model takes no input that is made up for it (note one input's shape, model.input_shape)"
+)
+ONE_SIGN, MIXED_SIGNS = 0.9, 0.75
+"""Share of the entries of a row with one sign above which inputs are not negative, and below which they are mixed."""
 MAX_DEVIATION = 0.02
 """Largest deviation of sums, as a share of their terms."""
 MAX_SMOOTHING = 0.2
@@ -43,8 +49,20 @@ class _LastLayer(NamedTuple):
     """Inputs of the layer for made-up samples, ``[2, m]``; None if they are unknown."""
 
 
+class Examination(NamedTuple):
+    """The contradictions of an update, and what could not be checked."""
+
+    contradictions: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+
+
 def contradictions(update: Update, model: nn.Module, scheme: Any = None) -> tuple[str, ...]:
-    """Return the contradictions of an update's last layer with a mean cross-entropy; empty without any.
+    """Return the contradictions that `examine` finds."""
+    return examine(update, model, scheme).contradictions
+
+
+def examine(update: Update, model: nn.Module, scheme: Any = None) -> Examination:
+    """Return the contradictions of an update's last layer with a mean cross-entropy, and what is not checked.
 
     Small gradients are no contradiction, as a model that fits its samples well has them. Class weights and label
     smoothing are none either.
@@ -59,16 +77,44 @@ def contradictions(update: Update, model: nn.Module, scheme: Any = None) -> tupl
     try:
         update = update.replace(unwrapped(update.tensors, model))
         if _is_state(update, model):
-            return (STATE,)
+            return Examination((STATE,))
         last_layer = _read_last_layer(update, model, head(model), scheme)
     except (ValueError, RuntimeError):
-        return ()  # the attack itself raises
+        return Examination()  # the attack itself raises
     checks = (
         (SUM, _is_unbalanced(last_layer)),
         (SCALE, _is_too_large(last_layer)),
         (SIGN, _count_raised_classes(last_layer) > update.samples),
     )
-    return tuple(reason for reason, holds in checks if holds)
+    is_unchecked = last_layer.bias is None and last_layer.weight is not None and last_layer.inputs is None
+    unchecked = (UNCHECKED,) if is_unchecked else ()
+    return Examination(tuple(reason for reason, holds in checks if holds), unchecked)
+
+
+def majority_of_signs(gradient: Tensor) -> float:
+    """Return the largest share of entries with one sign in a row of the head's gradient ``[n, m]``.
+
+    If the head's inputs are not negative, the row of a class without a sample has one sign. If their signs are mixed,
+    so are those of every row, up to about 0.7 for 32 inputs or more.
+    """
+    sizes = gradient.norm(dim=1)
+    rows = gradient[sizes > 1e-3 * sizes.max()]
+    n_positive, n_negative = (rows > 0).sum(1), (rows < 0).sum(1)
+    larger = n_positive.maximum(n_negative) / (n_positive + n_negative).clamp(min=1)
+    return float(larger.max()) if len(rows) else 0.0
+
+
+def has_negative_inputs(gradient: Tensor, samples: int) -> bool | None:
+    """Return whether the head's gradient ``[n, m]`` shows inputs of both signs; None if it shows neither.
+
+    With many samples of a few classes, rows have both signs anyway.
+    """
+    n_classes, n_inputs = gradient.shape
+    majority = majority_of_signs(gradient)
+    if majority >= ONE_SIGN:
+        return False
+    has_absent_class = samples < n_classes or (n_classes >= 8 and samples <= 4 * n_classes)
+    return True if has_absent_class and n_inputs >= 32 and majority < MIXED_SIGNS else None
 
 
 def _is_state(update: Update, model: nn.Module) -> bool:

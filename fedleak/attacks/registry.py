@@ -186,7 +186,7 @@ class Attack:
         if self.goal == "labels":
             return prepared.recover(update, **options).counted()
         for one in update if isinstance(update, list | tuple) else [update]:
-            for reason in prepared.check(one) if prepared.check else ():
+            for reason in prepared.check(one).contradictions if prepared.check else ():
                 warn(f"{self.name}: {reason}", stacklevel=3)
         return prepared.read(update, **options)
 

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec
 import torch
 from torch import Tensor
 
+from fedleak.attacks.plausible import Examination
 from fedleak.federated import Update
 
 P = ParamSpec("P")
@@ -29,6 +30,8 @@ class Result:
     """Number of labels per class that the update proves, int64 ``[n]``; None for attacks without proofs."""
     violated_assumptions: tuple[str, ...] = ()
     """Assumptions of the attack that do not hold for the update."""
+    unchecked: tuple[str, ...] = ()
+    """Assumptions that were not checked, with the reason: they may hold or not."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Intermediate results, such as the residual of a linear system."""
     attack: str = ""
@@ -36,8 +39,8 @@ class Result:
     """Duration of the recovery, without the preparation."""
 
     def counted(self) -> Tensor:
-        """Return the counts alone, and warn of each violated assumption."""
-        for assumption in self.violated_assumptions:
+        """Return the counts alone, and warn of each violated or unchecked assumption."""
+        for assumption in (*self.violated_assumptions, *self.unchecked):
             warnings.warn(f"{self.attack}: {assumption}", stacklevel=3)
         return self.counts
 
@@ -48,7 +51,7 @@ class Result:
         return {"attack": self.attack, **columns, "unmet": list(self.violated_assumptions), "seconds": self.seconds}
 
     def __str__(self) -> str:
-        """Return counts, intervals, number of proven labels and violated assumptions, one per line."""
+        """Return counts, intervals, number of proven labels, violated and unchecked assumptions, one per line."""
         clients = self.counts.reshape(-1, self.counts.shape[-1]).tolist()
         lines = [f"{self.attack or 'label counts'}: {' | '.join(' '.join(map(str, row)) for row in clients)}"]
         if self.low is not None and self.high is not None:
@@ -56,7 +59,7 @@ class Result:
             lines.append("between " + ", ".join(f"{low:.1f} and {high:.1f}" for low, high in pairs))
         if self.proven is not None:
             lines.append(f"{int(self.proven.sum())} of {int(self.counts.sum())} labels are proven")
-        return "\n".join([*lines, *self.violated_assumptions])
+        return "\n".join([*lines, *self.violated_assumptions, *self.unchecked])
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,8 @@ class Prepared:
     attack: str
     read: Callable[..., Tensor | Result]
     """``read(update, **of_the_update)`` returns counts or a `Result`."""
-    check: Callable[..., tuple[str, ...]] | None = None
-    """``check(update, scheme=...)`` returns the contradictions of an update, as in `fedleak.attacks.plausible`."""
+    check: Callable[..., Examination] | None = None
+    """``check(update, scheme=...)`` returns the contradictions of an update, as `fedleak.attacks.plausible.examine`."""
 
     def recover(self, update: Update, **of_the_update: Any) -> Result:
         """Recover the label counts behind one client's update or, for an attack on aggregates, behind a sum.
@@ -84,9 +87,10 @@ class Prepared:
             kind = f"{counts.dtype} {list(counts.shape)}" if isinstance(counts, Tensor) else type(counts).__name__
             raise TypeError(f"a label attack returns counts, torch.int64 [n]; this one returned {kind}")
         seconds = time.perf_counter() - started
-        contradicted = self.check(update, scheme=of_the_update.get("scheme")) if self.check else ()
-        violated = (*result.violated_assumptions, *contradicted)
-        return replace(result, attack=self.attack, seconds=seconds, violated_assumptions=violated)
+        check = self.check(update, scheme=of_the_update.get("scheme")) if self.check else Examination()
+        violated = (*result.violated_assumptions, *check.contradictions)
+        unchecked = (*result.unchecked, *check.unchecked)
+        return replace(result, attack=self.attack, seconds=seconds, violated_assumptions=violated, unchecked=unchecked)
 
 
 def once(prepare: Callable[P, Prepared], **of_the_update: Any) -> Callable[Concatenate[Update, P], Tensor]:

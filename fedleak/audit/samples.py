@@ -11,8 +11,11 @@ from fedleak.data import Images
 from fedleak.data.embedded import synthetic
 from fedleak.data.images import refuse_negative
 
-SYNTHETIC = 2000
-"""Synthetic samples, or 40 a class if that is more."""
+SYNTHETIC, PER_CLASS, FEWEST_PER_CLASS = 2000, 40, 2
+"""Synthetic samples, or this many per class if that is more; the fewest per class, one for clients and adversary each,
+if memory does not suffice."""
+FAVOURED_BYTES, MAX_BYTES = 2**30, 2**32
+"""Memory that synthetic samples take at most if there are more than the fewest, and at most."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,7 +58,7 @@ def samples(
         x, y = data
     else:
         about = ("synthetic", "train", False, "made by fedleak", "none")
-        count = max(SYNTHETIC, 40 * n_classes)
+        count = synthetic_count(shape, n_classes, 8 if words else 4)
         if words:
             x = torch.randint(words, (count, *shape), generator=torch.Generator().manual_seed(seed))
             y = torch.arange(count) % n_classes
@@ -69,6 +72,17 @@ def samples(
     if labelled.shape != shape:
         raise ValueError(f"the data are of shape {labelled.shape}, the model's inputs of shape {shape}")
     return labelled
+
+
+def synthetic_count(shape: tuple[int, ...], n_classes: int, bytes_per_entry: int) -> int:
+    """Return the number of synthetic samples; raise `ValueError` if the fewest take more memory than `MAX_BYTES`."""
+    size, fewest = math.prod(shape) * bytes_per_entry, FEWEST_PER_CLASS * n_classes
+    if fewest * size > MAX_BYTES:
+        raise ValueError(
+            f"synthetic samples of {n_classes:,} classes and of shape {tuple(shape)} would take "
+            f"{fewest * size / 2**30:,.1f} GiB, more than {MAX_BYTES / 2**30:g}: pass data, or smaller inputs by shape"
+        )
+    return min(max(SYNTHETIC, PER_CLASS * n_classes), max(FAVOURED_BYTES // size, fewest))
 
 
 def divide(pool: Samples, per_class: int, seed: int) -> tuple[Samples, Samples]:

@@ -22,6 +22,8 @@ PHOTOGRAPHS = {
     "rocket": "rocket.jpg",
     "tissue": "ihc.png",
 }
+AT_ONCE = 256
+"""Synthetic images to which patterns are added at once."""
 LANGUAGES = ("cs", "de", "en", "es", "fi", "fr", "it", "nl", "pl", "tr")
 
 
@@ -126,5 +128,9 @@ def synthetic(
         generator = torch.Generator().manual_seed(seed ^ 0x5EED)
     y = torch.arange(count) % n_classes
     brightness = 0.2 * torch.rand((count, 1, 1, 1), generator=generator) - 0.1
-    x = torch.randn((count, *shape), generator=generator).mul_(0.1).add_(brightness).add_(patterns[y])
+    x = torch.randn((count, *shape), generator=generator).mul_(0.1).add_(brightness)
+    for images, labels in zip(
+        x.split(AT_ONCE), y.split(AT_ONCE), strict=True
+    ):  # patterns of all would double the memory
+        images.add_(patterns[labels])
     return x.clamp_(0, 1), y, tuple(f"pattern {label}" for label in range(n_classes))

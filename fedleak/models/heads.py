@@ -1,6 +1,6 @@
 """Find the last fully connected layer of a model, and its inputs."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -213,25 +213,25 @@ def _join_names(linears: dict[str, nn.Linear]) -> str:
     return ", ".join(names if len(names) < 6 else [names[0], "…", *names[-4:]])
 
 
-_INPUTS: WeakKeyDictionary[nn.Module, tuple[list[tuple[int, int]], Tensor | None]] = WeakKeyDictionary()
+_INPUTS: WeakKeyDictionary[nn.Module, tuple[Any, Tensor | None]] = WeakKeyDictionary()
 
 
 @remembered
-def head_inputs(model: nn.Module) -> Tensor | None:
+def head_inputs(model: nn.Module, shape: tuple[int, ...] | None = None) -> Tensor | None:
     """Return the head's inputs ``[2, m]`` for two made-up inputs of the model; None if it accepts no made-up input.
 
-    They are computed once per state of the model.
+    `shape` is that of one input, if it does not follow from the model. They are computed once per state of the model.
     """
-    state = [(id(p), p._version) for p in model.parameters()]
+    state = shape, [(id(p), p._version) for p in model.parameters()]
     if model not in _INPUTS or _INPUTS[model][0] != state:
         inputs: list[Tensor] = []
         with watched({"head": head(model).layer}, lambda _, x, __: inputs.append(x)):
-            fits = any(run(model, x) is not None for x in dummy_inputs(model))
+            fits = any(run(model, x) is not None for x in dummy_inputs(model, shape))
         _INPUTS[model] = state, inputs[-1].detach() if fits and inputs else None
     return _INPUTS[model][1]
 
 
-def negative_inputs(model: nn.Module) -> float:
-    """Return the share of negative head inputs for made-up inputs; 0 if the model accepts none."""
-    inputs = head_inputs(model)
-    return 0.0 if inputs is None else float((inputs < 0).double().mean())
+def negative_inputs(model: nn.Module, shape: tuple[int, ...] | None = None) -> float | None:
+    """Return the share of negative head inputs for made-up inputs; None, not measured, if the model accepts none."""
+    inputs = head_inputs(model, shape)
+    return None if inputs is None else float((inputs < 0).double().mean())

@@ -41,6 +41,8 @@ def batch_dependent(model: nn.Module) -> bool:
     return any(isinstance(m, norms) and (m.training or m.running_mean is None) for m in model.modules())
 
 
+MAX_ENTRIES_AT_ONCE = 2**25
+"""Most entries of inputs that run at a time: 128 MiB, beside the layers' outputs."""
 MAX_CACHED_PASSES = 6
 """Most head passes that are remembered in a block of `fedleak.models.memory.unchanged`."""
 
@@ -70,11 +72,18 @@ def head_pass(model: nn.Module, x: Tensor, chunk: int = 2048) -> HeadPass:
     return passes[-1][1]
 
 
+def samples_at_once(x: Tensor, chunk: int) -> int:
+    """Return how many of the inputs run at a time: `chunk`, but fewer large ones."""
+    return max(1, min(chunk, MAX_ENTRIES_AT_ONCE // x[0].numel()))
+
+
 @torch.no_grad()
 def _head_pass(model: nn.Module, x: Tensor, chunk: int) -> HeadPass:
     inputs_of_head: list[Tensor] = []
     with watched({"head": head(model).layer}, lambda _, inputs, __: inputs_of_head.append(inputs)):
-        logits = [forward(model, piece) for piece in ([x] if batch_dependent(model) else x.split(chunk))]
+        logits = [
+            forward(model, piece) for piece in ([x] if batch_dependent(model) else x.split(samples_at_once(x, chunk)))
+        ]
     if not isinstance(logits[0], Tensor):
         kind = type(logits[0]).__name__
         raise ValueError(f"the model returns a {kind}, not a tensor of logits: wrap it in a module that returns them")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedleak.models import batch_dependent
 from fedleak.models.chains import Link
 from fedleak.models.inputs import forward, watched
+from fedleak.models.passes import samples_at_once
 
 Projection = Literal["paper", "one vector", "whitened"]
 _RIDGES = torch.logspace(-12, 0, 25, dtype=torch.float64)
@@ -94,7 +95,7 @@ def observe(model: nn.Module, links: Sequence[Link], images: Tensor, chunk: int 
             output_sums[name] = output_sums.get(name, 0) + (product * mask).sum(0)
 
     with watched({name: link.layer for name, link in below.items()}, record_layer):
-        pieces = [images] if batch_dependent(model) else images.split(chunk)
+        pieces = [images] if batch_dependent(model) else images.split(samples_at_once(images, chunk))
         logits = torch.cat([forward(model, piece).double() for piece in pieces])
     count = len(images)
     features = Features(

@@ -1,5 +1,6 @@
 """Estimate RLU's erroneous confidence (Chen and Vikalo, ICML 2024): the mean softmax of each auxiliary class."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -8,6 +9,8 @@ from torch import Tensor, nn
 from fedleak.models import HeadPass, head
 
 Confidence = Literal["average", "gaussian"]
+MAX_DRAWN_ENTRIES = 2**28
+"""Most entries of all classes' drawn logits: 2 GiB in double precision."""
 
 
 def mean_by_class(values: Tensor, labels: Tensor, n_classes: int) -> Tensor:
@@ -34,28 +37,39 @@ def draw_logits(
     """
     if method == "average":
         return logits, labels
+    n_classes = logits.shape[1]
+    if (entries := n_classes**2 * samples) > MAX_DRAWN_ENTRIES:
+        gib = entries * 8 / 2**30
+        raise ValueError(f"{samples} draws of {n_classes:,} classes each take {gib:,.0f} GiB: use confidence='average'")
+    rows = list(_draw_by_class(logits, labels, method, samples, seed))
+    return torch.cat(rows), torch.arange(len(rows), device=logits.device).repeat_interleave(samples)
+
+
+def _draw_by_class(
+    logits: Tensor, labels: Tensor, method: Confidence, samples: int = 300, seed: int = 0
+) -> Iterator[Tensor]:
+    """Yield each class's draws, ``[samples, n]``; parameters as for `draw_logits`."""
     if method != "gaussian":
         raise ValueError(f"confidence is 'average' or 'gaussian', not {method!r}")
     generator = torch.Generator().manual_seed(seed)  # the same numbers on every device
-    rows = []
     for c in range(logits.shape[1]):
         of_class = logits[labels == c]
         mean = of_class.mean(0)
         # A random combination of the centred samples has exactly their covariance, also where it is singular.
         root = (of_class - mean) / max(len(of_class) - 1, 1) ** 0.5
-        shape = (samples, len(of_class))
-        noise = torch.randn(shape, generator=generator, dtype=logits.dtype)
-        rows.append(mean + noise.to(root.device) @ root)
-    return torch.cat(rows), torch.arange(len(rows), device=logits.device).repeat_interleave(samples)
+        noise = torch.randn((samples, len(of_class)), generator=generator, dtype=logits.dtype)
+        yield mean + noise.to(root.device) @ root
 
 
 def erroneous_confidence(logits: Tensor, labels: Tensor, method: Confidence = "average") -> Tensor:
     """Estimate the expected softmax of each class, ``[class, output]``; off the diagonal it is epsilon (Eq. 6).
 
-    Its parameters are those of `draw_logits`.
+    Its parameters are those of `draw_logits`. One class's draws are in memory at a time.
     """
-    z, y = draw_logits(logits, labels, method)
-    return mean_by_class(z.softmax(1), y, logits.shape[1])
+    if method == "average":
+        return mean_by_class(logits.softmax(1), labels, logits.shape[1])
+    draws = _draw_by_class(logits, labels, method)
+    return torch.cat([mean_by_class(z.softmax(1), labels.new_zeros(len(z)), 1) for z in draws])
 
 
 def coefficients(confidence: Tensor, smoothing: float = 0.0) -> Tensor:

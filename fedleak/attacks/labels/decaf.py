@@ -20,6 +20,9 @@ from fedleak.data import Images
 from fedleak.federated import Update
 from fedleak.models import as_inputs, head, head_pass
 
+MAX_ENTRIES = 2**28
+"""Most entries of all classes' gradients: 2 GiB in double precision."""
+
 
 def null_classes(gradient: Tensor) -> Tensor:
     """Return which classes are absent, ``[n]``: those without a negative entry in their row of the mean gradient.
@@ -65,7 +68,12 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
     WithheldParameter
         In ``recover``: a parameter that is needed is not shared.
     """
-    require_classes(aux, head(model).layer.out_features)
+    layer = head(model).layer
+    require_classes(aux, layer.out_features)
+    if (entries := layer.out_features * layer.weight.numel()) > MAX_ENTRIES:
+        raise ValueError(
+            f"the gradients of {layer.out_features:,} classes take {entries * 8 / 2**30:,.0f} GiB: use rlu or ilrg"
+        )
     before = cache(lambda: class_gradients(model, aux))
 
     def read(update: Update) -> Tensor:

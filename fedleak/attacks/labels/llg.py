@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fedleak.attacks.door import entering
 from fedleak.attacks.labels.counts import apportion
 from fedleak.attacks.labels.inputs import require_classes
+from fedleak.attacks.plausible import has_negative_inputs
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images, draw
@@ -28,8 +29,10 @@ from fedleak.models import as_inputs, batch_dependent, head, head_pass, input_sh
 Dummy = Literal["zeros", "ones", "random"]
 RUNS = 10
 """Probe batches per label: the paper's auxiliary data are 10 batches of each class (Sec. 6.1)."""
-MAX_PROBE_IMAGES = 10**8
-"""Most images of all probe batches together."""
+MAX_PROBE_IMAGES, MAX_PROBE_ENTRIES = 10**8, 2**29
+"""Most images of all probe batches together, and most pixels of random dummy images: 2 GiB in single precision."""
+MAX_SIGN_IMAGES = 256
+"""Most auxiliary images on which the signs of the head's inputs are measured."""
 _GRADIENTS = {Need.HEAD_GRADIENT, Need.SAMPLE_COUNT}
 _LLG = partial(attack, paper="wainakh2022llg", prepares=True)
 
@@ -228,10 +231,21 @@ def prepare(
         require_classes(aux, n)
     if runs < 1:
         raise ValueError(f"runs is at least 1, got {runs}")
-    violated: tuple[str, ...] = ()
-    if share := negative_inputs(model):
-        negative = f"{share:.0%} of those of {head(model).name!r} are negative for inputs made up for the model"
-        violated = (f"needs a last layer whose inputs are not negative, and may recover wrong labels here: {negative}",)
+    share, images = negative_inputs(model, shape), "inputs made up for the model"
+    if share is None and isinstance(aux, Images):
+        inputs = head_pass(model, as_inputs(aux.x[:MAX_SIGN_IMAGES], model)).inputs
+        share, images = float((inputs < 0).double().mean()), "the auxiliary images"
+    needed = "a last layer whose inputs are not negative"
+
+    def violations(gradient: Tensor, samples: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the assumption as violated, as unchecked, or as neither."""
+        is_negative = has_negative_inputs(gradient, samples) if share is None else share > 0
+        if is_negative is None:
+            return (), (f"not checked: whether the model has {needed}, since it takes no input that is made up for it",)
+        seen = "the rows of the update have both signs"
+        if share is not None:
+            seen = f"{share:.0%} of those of {head(model).name!r} are negative for {images}"
+        return (f"needs {needed}, and may recover wrong labels here: {seen}",) * is_negative, ()
 
     @cache
     def measure_impact_and_offset(samples: int, steps: int) -> tuple[Tensor, Tensor]:
@@ -243,7 +257,11 @@ def prepare(
             pool, index = aux.x, draw(aux, torch.arange(n)[None, :, None].expand(index_shape), generator)
         else:
             assert aux is not None
-            pool = dummy_images(aux, size, shape or input_shape(model), generator)
+            of_one = tuple(shape or input_shape(model))
+            if aux == "random" and (entries := size * math.prod(of_one)) > MAX_PROBE_ENTRIES:
+                gib = entries * 4 / 2**30
+                raise ValueError(f"{size:,} random dummy images would take {gib:,.0f} GiB: use 'zeros', or fewer runs")
+            pool = dummy_images(aux, size, of_one, generator)
             index = torch.arange(size).view(index_shape) % len(pool)
         probes = probe(model, as_inputs(pool, model), index.to(layer.weight.device))
         return impact_and_offset(probes.double(), samples / steps, steps)
@@ -253,7 +271,8 @@ def prepare(
         from_gradient = (gradient_impact(g, samples), torch.zeros_like(g))
         impact, offset = from_gradient if aux is None else measure_impact_and_offset(samples, update.steps)
         counts = extract(g, impact, offset, samples, stop_at_samples=isinstance(aux, Images))
-        return Result(counts, violated_assumptions=violated)
+        violated, unchecked = violations(update.tensors[head(model).weight], samples)
+        return Result(counts, violated_assumptions=violated, unchecked=unchecked)
 
     return Prepared("LLG" if aux is None else "LLG*" if isinstance(aux, str) else "LLG+", read)
 

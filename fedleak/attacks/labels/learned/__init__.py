@@ -19,7 +19,7 @@ from fedleak.attacks.labels.inputs import head_gradient, require_classes
 from fedleak.attacks.labels.learned.posterior import BATCHES
 from fedleak.attacks.labels.learned.posterior import TIMED_ITERATIONS as TIMED_ITERATIONS
 from fedleak.attacks.labels.learned.posterior import LearnedAttacker as LearnedAttacker
-from fedleak.attacks.labels.learned.reader import Reader
+from fedleak.attacks.labels.learned.reader import Reader, require_few_classes
 from fedleak.attacks.labels.learned.simulated import (
     ONE_STEP,
     LocalSteps,
@@ -131,6 +131,7 @@ def train(
     if bias and head(model).layer.bias is None:
         raise ValueError("the head has no bias whose gradient could be shared: pass bias=False")
     n = head(model).layer.out_features
+    require_few_classes(n)
     require_classes(aux, n)
     drawn = prior(2, samples, n, torch.Generator().manual_seed(seed))
     if drawn.shape != (2, samples) or not 0 <= int(drawn.min()) <= int(drawn.max()) < n:

@@ -51,6 +51,12 @@ def minimise_on_simplex(quadratic: Tensor, linear: Tensor, steps: int = 60, star
     return point
 
 
+def require_few_classes(n_classes: int) -> None:
+    """Raise `ValueError` for more classes than `MAX_CLASSES`."""
+    if n_classes > MAX_CLASSES:
+        raise ValueError(f"clients are simulated for up to {MAX_CLASSES} classes, the model has {n_classes}: use rlu")
+
+
 def has_few_samples(residual: Tensor) -> bool:
     """Return whether residuals ``[N, entries]`` have fewer samples than entries: N x N is the smaller matrix."""
     return residual.shape[0] < residual.shape[1]
@@ -80,10 +86,7 @@ class Reader:
 
     def __init__(self, model: nn.Module, aux: Images | HeadTable, bias: bool = True, train_loss: float | None = None):
         self.bias, self.n_classes = bias, head(model).layer.out_features
-        if self.n_classes > MAX_CLASSES:
-            raise ValueError(
-                f"clients are simulated for up to {MAX_CLASSES} classes, the model has {self.n_classes}: use rlu"
-            )
+        require_few_classes(self.n_classes)
         table = make_table(model, aux, bias)
         self.is_tied = bool(table.tokens.shape[1])
         """Whether an embedding shares the head's weight, and adds to its gradient."""
