@@ -1,18 +1,14 @@
 """The look of every figure, and the one plot shape that the notebooks share: panels of curves with intervals."""
 
-import itertools
 import math
 from collections.abc import Sequence
 
 import matplotlib as mpl
 import pandas as pd
 import seaborn as sns
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-
-from fedleak_book.experiments.records import NOW, RECORDED
 
 _MARKERS = "osD^vPX*<>"
 _COLOURS = sns.color_palette("colorblind", 10)
@@ -27,6 +23,10 @@ STYLE = {
     "AGIC": (_COLOURS[2], "D"),
 }
 """Colour and marker of an attack, the same in every figure."""
+
+
+SMALL = 9.8
+"""Points of the smallest text: 11 pixels where a page is 1,300 wide."""
 
 
 def use_theme() -> None:
@@ -75,11 +75,7 @@ def curves(
     columns: int = 2,
     ylim: tuple[float, float] | None = (0, 1.03),
 ) -> Figure:
-    """Draw `y` with its interval, ``y low`` to ``y high``, over `x`: a line a `hue`, an axes a `panel`.
-
-    Where the table holds recorded rows (column ``source``), they are the lines and bands, and this run's means
-    are hollow markers on top; otherwise this run is the lines.
-    """
+    """Draw `y` with its interval, ``y low`` to ``y high``, over `x`: a line per `hue`, an axes per `panel`."""
     table = table.rename(columns={y: "mean", f"{y} low": "low", f"{y} high": "high"})
     panels, style = (
         list(dict.fromkeys(table[panel])),
@@ -87,24 +83,19 @@ def curves(
     )
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
-    width, height = {1: (5.6, 3.0), 2: (8.2, 3.0), 3: (7.35, 2.2), 4: (8.4, 1.9)}[
+    width, height = {1: (5.6, 3.0), 2: (8.2, 3.0), 3: (7.35, 2.4), 4: (8.4, 2.2)}[
         columns
     ]  # a page is 7.2 inches wide
-    words = "small" if columns == 4 else "medium"
+    words = SMALL if columns == 4 else "medium"
     figure = Figure(figsize=(width, height * rows + 0.7), layout="constrained")
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for axes, title in zip(grid, panels, strict=False):
         part = table[table[panel] == title]
-        for name, source in itertools.product(style, (RECORDED, NOW)):
-            line = part[(part[hue] == name) & (part["source"] == source)].sort_values(x)
-            if not line.empty:
-                _curve(
-                    axes,
-                    line,
-                    x,
-                    style[name],
-                    hollow=source == NOW and (part["source"] == RECORDED).any(),
-                )
+        for name, (colour, marker) in style.items():
+            line = part[part[hue] == name].sort_values(x)
+            axes.plot(line[x], line["mean"], color=colour, marker=marker, markersize=5)
+            band = {"color": colour, "alpha": 0.18, "linewidth": 0}
+            axes.fill_between(line[x], line["low"], line["high"], **band)
         axes.set_title(title, fontsize=words)
         axes.set_xlabel(xlabel, fontsize=words)
         if ylim is not None:
@@ -115,7 +106,7 @@ def curves(
             crowded = columns > 2
             shown = ticks[:: 2 if crowded and len(ticks) > 5 else 1]
             labels = [f"{t:g}" if t in shown else "" for t in ticks]
-            axes.set_xticks(ticks, labels, fontsize="small" if crowded else None)
+            axes.set_xticks(ticks, labels, fontsize=SMALL if crowded else None)
             axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
@@ -125,43 +116,12 @@ def curves(
         Line2D([], [], color=c, marker=m, label=name) for name, (c, m) in style.items()
     ]
     handles.append(Patch(color="grey", alpha=0.3, label="95 % interval of the mean"))
-    if {RECORDED, NOW} <= {*table["source"]}:
-        handles.append(Line2D([], [], color="grey", label="line: recorded run"))
-        handles.append(
-            Line2D(
-                [],
-                [],
-                color="grey",
-                marker="o",
-                mfc="white",
-                linestyle="",
-                label="hollow: this run",
-            )
-        )
     look = {
         "ncols": min(2 * columns, 6) if columns > 1 else 3,
         "frameon": False,
-        "fontsize": "small",
+        "fontsize": SMALL,
     }
     figure.legend(
         handles=handles, loc="outside upper center", **look
     )  # in view while the first panels are
     return figure
-
-
-def _curve(
-    axes: Axes, line: pd.DataFrame, x: str, style: tuple, *, hollow: bool
-) -> None:
-    colour, marker = style
-    if hollow:
-        colours = (
-            {"color": colour}
-            if marker in "x+"
-            else {"facecolor": "white", "edgecolor": colour}
-        )
-        axes.scatter(line[x], line["mean"], marker=marker, s=34, zorder=3, **colours)
-        return
-    axes.plot(line[x], line["mean"], color=colour, marker=marker, markersize=5)
-    axes.fill_between(
-        line[x], line["low"], line["high"], color=colour, alpha=0.18, linewidth=0
-    )

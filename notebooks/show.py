@@ -30,6 +30,15 @@ LABELS = {
     "train": "training accuracy",
 }
 """How tables call a column whose name alone would not say it; other names lose their underscores."""
+ATTACKS = {
+    "after Decaf": "Decaf (reimplemented)",
+    "after SPEAR": "SPEAR (reimplemented)",
+    "RLU, whole head": "RLU-WH",
+    "RLU, whole head, told": "RLU-WH (informed)",
+    "learned, training loss": "learned (knows the loss)",
+    "learned, adaptive": "learned (informed)",
+}
+"""How pages call an attack whose name in the records is another."""
 _SCHEMES = ("FedAvg", "SGDm", "NAG", "Scaffold", "FedProx", "FedDyn", "FedDC")
 TITLES = dict(zip(SCHEMES, _SCHEMES, strict=True))
 """What tables and figures call a scheme."""
@@ -68,7 +77,10 @@ def markdown(
         *frame.astype(object).itertuples(index=False),
     ]
     cells = (
-        [" ".join(str(cell).split()).replace("|", r"\|") for cell in row]
+        [
+            " ".join(str(ATTACKS.get(cell, cell)).split()).replace("|", r"\|")
+            for cell in row
+        ]
         for row in rows
     )
     table = [f"| {' | '.join(row)} |" for row in cells]
@@ -129,6 +141,8 @@ def show(
     """
     from IPython.display import HTML, display
 
+    if "attack" in table:
+        table = table.assign(attack=table["attack"].replace(ATTACKS))
     names = (
         dict(columns)
         if isinstance(columns, Mapping)

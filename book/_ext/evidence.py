@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 from citing import one_value
 
+from fedleak.files import write_text
 from fedleak_book import paths
 from fedleak_book.experiments import Experiment, Results, records, running
 from fedleak_book.experiments.results import figure_of
@@ -16,6 +17,9 @@ from notebooks.show import markdown, prose
 Row = Mapping[str, Any]
 LONGEST = 100
 """Characters of a cell that is shown; columns of pictures are longer."""
+FEW = 12
+"""Settings that a page shows as a table; more are a file to download, because a browser waits for large tables."""
+FILES = paths.root() / "book" / "_generated" / "settings"
 ARROWS = {"higher": " ↑", "lower": " ↓"}
 PROVENANCE = ("date", "commit", "code", "device", "processor", "threads", "seconds", "torch", "python")
 
@@ -40,8 +44,9 @@ def page(chapter: str, rows: Sequence[Row]) -> str:
     if rest := {anchor: note for anchor, note in notes.items() if anchor not in anchors}:
         parts += ["## Notes\n", *_noted(results, rest)]
     parts += ["## Where the recorded runs come from\n", markdown(_provenance(facts)), "## The experiments\n"]
+    shown = dict[Any, str]()
     for name, experiment in experiments.items():
-        parts += _experiment(chapter, experiment, recorded[name])
+        parts += _experiment(chapter, experiment, recorded[name], shown)
     return "\n".join(parts)
 
 
@@ -56,14 +61,14 @@ def _noted(results: Results, notes: Mapping[str, Any]) -> Iterator[str]:
     """Yield the notes on results for which the paper prints no value, each under its docstring."""
     for anchor, note in notes.items():
         yield f"### {(inspect.getdoc(note) or anchor).rstrip('.')}\n"
-        yield f"[In the lecture](#{anchor}).\n\n{prose(note(results))}\n"
+        yield f"[In the chapter](#{anchor}).\n\n{prose(note(results))}\n"
 
 
 def _compared(results: Results, rows: Sequence[Row], notes: Mapping[str, Any]) -> Iterator[str]:
     for anchor, group_rows in groupby(rows, key=lambda row: row["anchor"]):
         group = list(group_rows)
         yield f"### {figure_of(group[0])}\n"
-        yield f"[In the lecture](#{anchor}).\n"
+        yield f"[In the chapter](#{anchor}).\n"
         if anchor in notes:
             yield prose(notes[anchor](results)) + "\n"
         yield markdown(
@@ -73,11 +78,8 @@ def _compared(results: Results, rows: Sequence[Row], notes: Mapping[str, Any]) -
                 "Paper": f"{row['published']}<br>± {row['tolerance']:g}: {_plain(row['why'])}",
                 "Ours [95 % interval], n": _ours(row),
                 "Verdict (grade)": row["status"],
-                "In the way of grade A": ", ".join(row["blocks"]) or "–",
-                "Settings that differ, remarks": _plain(
-                    "; ".join(filter(None, [*row["differences"], *row["remarks"], row["note"]]))
-                )
-                or "–",
+                "Difference from the paper's setting": ", ".join(row["blocks"]) or "–",
+                "Remarks": _plain("; ".join(filter(None, [*row["differences"], *row["remarks"], row["note"]]))) or "–",
             }
             for row in group
         )
@@ -104,20 +106,40 @@ def _provenance(facts: Mapping[str, tuple[pd.DataFrame, Row]]) -> Iterator[dict[
         yield {"record": f"`{name}`", **{k: _plain(v) for k, v in listed.items()}}
 
 
+def _record(chapter: str, name: str) -> str:
+    """Return the anchor of an experiment."""
+    return f"record-{chapter}-{name.replace('_', '-')}"
+
+
 def _experiment(
-    chapter: str, experiment: Experiment, recorded: Mapping[str, tuple[pd.DataFrame, Row]]
+    chapter: str,
+    experiment: Experiment,
+    recorded: Mapping[str, tuple[pd.DataFrame, Row]],
+    shown: dict[Any, str],
 ) -> Iterator[str]:
-    yield f"(record-{chapter}-{experiment.name.replace('_', '-')})=\n### `{experiment.name}`\n"
+    """Yield an experiment's records and its trial, whose code is shown once a page; `shown` has where, by trial."""
+    yield f"({_record(chapter, experiment.name)})=\n### `{experiment.name}`\n"
     yield f"{_plain(inspect.getdoc(experiment.trial) or '')} Again: `fedleak record {chapter} {experiment.name}`.\n"
     for name, (rows, facts) in recorded.items():
         cells = records.settled(rows, facts)
         cells = cells[[c for c in cells if cells[c].astype(str).str.len().max() <= LONGEST]]
         sets = ", ".join(f"{d['name']} ({d['images']:,} images, {_plain(d['source'])})" for d in facts["datasets"])
-        data = f"; data: {sets}." * bool(sets)
-        yield f"{len(rows):,} rows, `data/results/{chapter}/{name}.csv`{data}"
-        yield f"\n:::{{dropdown}} The {len(cells):,} cells: means, 95 % intervals, n\n```{{raw}} html"
+        data = f"; data: {sets}" * bool(sets)
+        yield f"{len(rows):,} rows of trials, `data/results/{chapter}/{name}.csv`{data}. "
+        what = "means, 95 % intervals and numbers of trials"
+        if len(cells) > FEW:
+            file = FILES / f"{chapter}-{name}.csv"
+            write_text(file, cells.to_csv(index=False, float_format="%.4g"))
+            link = f"/{file.relative_to(paths.root()).as_posix()}"
+            yield f"{{download}}`The {len(cells):,} settings as CSV <{link}>`: {what}.\n"
+            continue
+        yield f"\n:::{{dropdown}} The {len(cells):,} settings: {what}\n```{{raw}} html"
         yield cells.to_html(index=False, border=0, classes="dataframe", float_format="%.4g", na_rep="–")
         yield "```\n:::\n"
+    if experiment.trial in shown:
+        yield f"The trial is that of [`{shown[experiment.trial]}`](#{_record(chapter, shown[experiment.trial])}).\n"
+        return
+    shown[experiment.trial] = experiment.name
     file = experiment.trial.__module__.replace(".", "/")
     yield f":::{{dropdown}} The trial\n```{{literalinclude}} /{file}.py\n:language: python"
     yield f":pyobject: {experiment.trial.__name__}\n```\n:::\n"

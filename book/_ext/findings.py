@@ -99,11 +99,11 @@ def compression() -> Finding:
         "batch size",
         "labels recovered",
         "Compression does not defend: a bug in the released code does",
-        "Without the smallest 80 % of a gradient LLG+, an attack with the model and similar images, still recovers "
-        f"{percent(real)} of the labels of a batch of 32. The released code deletes whole tensors instead, and "
-        f"leaves {percent(released)}.",
-        "Untrained CNN on MNIST, one step, 400 trials. That the bug explains the paper's figure is our reading: with "
-        "the compression that its text describes LLG+ stays far above a random guess.",
+        "LLG+ is an attack that has the model and similar images. Without the smallest 80 % of a gradient's entries it "
+        f"still recovers {percent(real)} of the labels of a batch of 32. The released code deletes whole tensors "
+        f"instead, and the attack recovers {percent(released)}.",
+        "Untrained CNN on MNIST, one step, 400 trials. We conclude that the bug explains the paper's figure, because "
+        "with the compression that its text describes LLG+ stays far above a random guess.",
         "llg",
         "fig-llg-7",
     )
@@ -129,10 +129,12 @@ def relu() -> Finding:
         f"one ReLU before that layer LLG+ recovers {percent(more)} of the labels of a batch of 16 from ResNet20, and "
         f"without it {percent(released)}: a mean of {len(alone)} networks, {low} of them below three tenths "
         f"and {high} above nine tenths.",
-        "Untrained networks on MNIST, one step, twenty networks: each, on the mean over batches of more than two "
-        "samples, is at "
-        f"{percent(rates['resnet20-relu'].min())} to {percent(rates['resnet20-relu'].max())} with the ReLU, and at "
-        f"{percent(rates['resnet20'].min())} to {percent(rates['resnet20'].max())} without it.",
+        "Twenty untrained networks on MNIST, one step. On the mean over batches of more than two "
+        "samples, every network "
+        f"with the ReLU leaks {percent(rates['resnet20-relu'].min())} to "
+        f"{percent(rates['resnet20-relu'].max())} of the "
+        f"labels; without it the networks range from {percent(rates['resnet20'].min())} to "
+        f"{percent(rates['resnet20'].max())}.",
         "llg",
         "fig-llg-5",
     )
@@ -160,9 +162,10 @@ def guess() -> Finding:
         "are uniform. ".format(*ends.loc["random"], *ends.loc["uniform"])
         + f"Predicting every class equally often already scores {percent(free['random'])} and "
         f"{percent(free['uniform'])}, because 64 labels of ten classes are nearly uniform.",
-        f"64 labels a batch; the guess on {GUESSES:,} batches. These are 6 of the table's 15 cells of ten classes, "
-        "and of 25 in all: with 100 classes "
-        f"the guess has {percent(even_guess('balanced', 100))} and {percent(even_guess('permuted', 100))}.",
+        f"64 labels per batch; the guess on {GUESSES:,} batches. This concerns 6 of the table's 25 "
+        "entries (15 have ten "
+        f"classes). With 100 classes the guess reaches only {percent(even_guess('balanced', 100))} on random and "
+        f"{percent(even_guess('permuted', 100))} on uniform batches.",
         "gdbr",
         "tab-gdbr-1",
     )
@@ -194,13 +197,16 @@ def training() -> Finding:
         "batch size",
         "labels recovered",
         "Training alone is no protection",
-        f"In unbalanced batches of 8, from ten LeNets trained on MNIST, a guess recovers {guess} of the labels, the "
-        f"best other attack that answers every update {other}, and ours, which learns from simulated clients, {ours}. "
-        f"In batches of 512 the shares are {guess_512}, {other_512} and {ours_512}.",
-        "Ten networks, ten updates each, one step; 95 % intervals over the networks. The other attack is the one that "
-        "was best on three other networks, among those that answer every update: our reimplementation of Decaf at 8 "
-        "and 512, our variant of RLU with the whole head at 32 and 128. After SPEAR is left out: on those three "
-        "networks it splits 12 of 20 updates of 8 samples exactly and rejects the rest. Large balanced batches reveal "
+        "On ten LeNets trained on MNIST, our attack, which learns from simulated clients, recovers "
+        f"{ours} of the labels "
+        f"of unbalanced batches of 8. The best other attack recovers {other}, a guess from the class shares {guess}. "
+        f"For batches of 512 the shares are {ours_512}, {other_512} and {guess_512}.",
+        "Ten networks, ten updates each, one step; 95 % intervals over the networks. The best other attack was chosen "
+        "beforehand on three other networks, among those that answer every update (Decaf, reimplemented, at 8 and 512; "
+        "RLU-WH, our variant of RLU, at 32 and 128). SPEAR (reimplemented) does not answer every "
+        "update: on those three "
+        "networks it recovers all labels of 12 of 20 batches of 8 and rejects the others. Large "
+        "balanced batches reveal "
         "hardly more than a guess.",
         "arena",
         "arena-anew",

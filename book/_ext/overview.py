@@ -48,7 +48,7 @@ def errata(chapters: list[str]) -> str:
             {
                 "Place": "**Released code.** " * e.get("code", False) + e["where"],
                 "What is wrong": e["wrong"],
-                "How it shows": e["shown"],
+                "What we did": e["shown"],
                 "Measured again in": ", ".join(link(*place) for place in e["see"]),
             }
             for e in listed

@@ -88,8 +88,9 @@ def first_batch(cache: HeadPass, y: Tensor) -> tuple[str, str]:
         "<summary>Why is one label of the first batch wrong?</summary>LLG estimates that one sample lowers the sum of"
         f" its class by {-impact:.2f}. In truth it lowers it by {lowers:.2f}, and each sample of another class raises"
         f" it by {raises:.2f}. The sum of class {most} is {sums[most]:.2f}, which the estimate takes for"
-        f" {sums[most] / impact:.1f} samples; there are {truth[most]}. The label too many is missing at class"
-        f" {next_most}."
+        f" {sums[most] / impact:.1f} samples; there are {truth[most]}. So LLG gives class {most} one "
+        "label too many, and"
+        f" class {next_most} one too few."
     ).replace("is -", "is −")
     return without_javascript(sums, truth, inferred), sentences
 
@@ -109,7 +110,8 @@ def fragment() -> str:
     return raw(
         f'<figure class="drawing touch" data-settings="{settings}">'
         '<p class="control" hidden><b>1. You are the client: choose the images of your batch.</b> '
-        '<button type="button" class="random">at random</button> <button type="button" class="clear">none</button></p>'
+        '<button type="button" class="random">Random batch</button> <button type="button" '
+        'class="clear">Clear</button></p>'
         f'<div class="choice" hidden role="toolbar" aria-label="digits to choose from, with the arrow keys">{choice}'
         '</div><p class="control" hidden><b>Your batch</b> stays on your device. Choose an image to take it out.</p>'
         '<div class="batch" hidden role="toolbar" aria-label="your batch"></div>'
@@ -121,7 +123,7 @@ def fragment() -> str:
         "<figcaption>Sums of the last layer's gradient by class. Outlines: the sums in the update. Filled: the same"
         " sums after LLG has subtracted its estimate of one sample for each inferred label; orange is negative. The"
         f" network is an untrained LeNet; all is computed in this page. Over {TRIED:,} batches drawn like those of the"
-        f" button <i>at random</i>, which repeat few images, LLG infers {100 * mean:.1f}&nbsp;% of the labels"
+        f" button <i>Random batch</i>, which repeat few images, LLG infers {100 * mean:.1f}&nbsp;% of the labels"
         f" (95&nbsp;% interval: {100 * low:.1f} to {100 * high:.1f}&nbsp;%).</figcaption></figure>"
     )
 

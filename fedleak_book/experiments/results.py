@@ -18,15 +18,8 @@ from fedleak_book.experiments.kinds import NUMBER, Kind, interval
 from fedleak_book.experiments.records import NOW, RECORDED
 from fedleak_book.experiments.status import Measured
 
-SAID = {
-    verdicts.AGREES: ("agrees", "agree"),
-    verdicts.BETTER: ("is better", "are better"),
-    verdicts.DIFFERS: ("differs", "differ"),
-    verdicts.DEPENDS: ("depends on what is not printed", "depend on what is not printed"),
-    verdicts.OPEN: ("is open", "are open"),
-    verdicts.NOT_ATTEMPTED: ("was not tried", "were not tried"),
-}
-"""How a sentence says a verdict, of one value and of several."""
+REPRODUCED = {verdicts.AGREES: True, verdicts.BETTER: True, verdicts.DIFFERS: "not"}
+"""How the line below a section's results counts a verdict; all others, such as open ones, are undecided."""
 
 
 class Number(float):
@@ -140,13 +133,6 @@ class Results:
         """Return the cells of `best` that have these settings (a list: one of them)."""
         return matching_rows(self.best(experiment), settings)
 
-    def with_recorded(self, experiment: Experiment) -> pd.DataFrame:
-        """Return the cells of this run and the recorded ones (column ``source``)."""
-        best = self.best(experiment)
-        if (best["source"] == NOW).all():
-            return best
-        return pd.concat([_cells(experiment, self.rows(experiment).assign(source=NOW)), best], ignore_index=True)
-
     def cell(self, experiment: Experiment, value: str = "", **settings: Any) -> Number:
         """Return the one cell of `best` that has these settings, as a number of the prose."""
         value, cells = value or next(iter(experiment.values)), self.cells(experiment, **settings)
@@ -209,19 +195,17 @@ class Results:
         return judged.rows(self.paper, self.measured) if self.replaces else scoreboard.rows(self.paper)
 
     def verdict(self, *anchors: str) -> str:
-        """Return one line: how many of the paper's values on some figures agree, differ or are open."""
+        """Return one line of at most ten words: how many of the printed values on some figures are reproduced."""
         rows = [row for row in self.values if row["anchor"] in anchors and not row["beyond"]]
         if not rows:
             raise ValueError(f"no value of {self.paper} has an anchor among {', '.join(anchors)}")
-        counts = {words: n for word, words in SAID.items() if (n := sum(row["verdict"] == word for row in rows))}
-        sentence = f"The paper's {len(rows)} values here: " + ", ".join(f"{n} {w[n != 1]}" for w, n in counts.items())
+        counts = Counter(REPRODUCED.get(row["verdict"], "undecided") for row in rows)
+        rest = "".join(f", {counts[word]} {word}" for word in ("not", "undecided") if counts[word])
+        sentence = f"{counts[True]} of {len(rows)} printed values reproduced{rest}"
         if len(rows) == 1:
-            sentence = f"The paper's one value here {next(iter(counts))[0]}"
-        if grades := sorted(Counter(row["grade"] for row in rows if row["grade"]).items()):
-            several = "s " + ", ".join(f"{grade} ({n})" for grade, n in grades)
-            sentence += ", evidence of grade" + (several if len(grades) > 1 else f" {grades[0][0]}")
-        rules = "[what the grades mean](../book/method.md#how-to-read-it)"
-        return f"*{sentence} ({rules}): [evidence](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))}).*"
+            sentence = "Printed value " + {True: "", "not": "not "}.get(*counts, "un") + "reproduced"
+            sentence = sentence.replace("unreproduced", "undecided")
+        return f"*{sentence} ([details](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))})).*"
 
 
 class Recorded(Results):

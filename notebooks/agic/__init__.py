@@ -1,1 +1,1 @@
-"""AGIC's experiments, claims, figures and notes; the lecture is ``notebooks/agic.ipynb``."""
+"""AGIC's experiments, claims, figures and notes; the chapter is ``notebooks/agic.ipynb``."""

@@ -1,1 +1,1 @@
-"""The arena's experiments, rankings, expectations, figures, advice and notes; the lecture is ``notebooks/arena.ipynb``."""
+"""The arena's experiments, rankings, expectations, figures, advice and notes; the chapter is ``notebooks/arena.ipynb``."""

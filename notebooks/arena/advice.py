@@ -28,7 +28,7 @@ def advise_on_networks(run):
         .min()
     )
     yield (
-        f"**Protect the first rounds most.** Of untrained networks' batches the best attack without auxiliary data finds at least {write_percent(new)} of the labels",
+        f"**Protect the first rounds most.** Even without auxiliary data, the best attack recovers at least {write_percent(new)} of the labels of an untrained network's batch",
         BOARD,
         new > 0.8,
     )
@@ -40,10 +40,10 @@ def advise_on_networks(run):
     )
     small, large = old.columns[[0, -1]]
     per_network = ", ".join(
-        f"{write_percent(row[large])} on a {title(net)}" for net, row in old.iterrows()
+        f"{write_percent(row[large])} ({title(net)})" for net, row in old.iterrows()
     )
     yield (
-        f"**Do not rely on large batches.** Trained, the best attack finds of {large} samples {per_network}; of {small} it finds {write_percent(old[small].min())} and more",
+        f"**Do not rely on large batches.** On trained networks the best attack recovers {per_network} of the labels of {large} samples, and at least {write_percent(old[small].min())} of those of {small}",
         BOARD,
         (old[large] > old[small] - 0.1).all(),
     )
@@ -51,13 +51,13 @@ def advise_on_networks(run):
         "attack == 'after SPEAR' and state == 'trained' and batch_size == @small"
     )["iacc"]
     yield (
-        f"**Do not send updates of a handful of samples.** Of {len(exact)} updates of {small} from a trained LeNet our reading of SPEAR splits {exact.count()} without an error, with no images of its own",
+        f"**Do not send updates of a handful of samples**, because they can be split exactly. Our reimplementation of SPEAR recovers all labels of {exact.count()} of {len(exact)} batches of {small} from a trained LeNet, without any images",
         SPLITTING,
         exact.count() > 0 and exact.min() == 1,
     )
     count = won["attack"].nunique()
     yield (
-        f"**Test your set-up with more than one attack.** {count} attacks lead the {len(won)} cells; only in {won['clear'].sum()} is a lead clear",
+        f"**Test your set-up with more than one attack**, because none is best everywhere. In {len(won)} settings, {count} different attacks come first; in only {won['clear'].sum()} is the lead statistically clear",
         BOARD,
         count >= 3,
     )
@@ -69,7 +69,7 @@ def advise_on_local_steps(run):
     best = best.drop("FedSGD", errors="ignore")
     least, low, high = best["untrained"].min(), *best["trained"].agg(["min", "max"])
     yield (
-        f"**Do not rely on local steps or on the training scheme.** Under {len(best)} schemes the best attack finds {write_percent(least)} and more of an untrained LeNet's labels, {write_percent(low)} to {write_percent(high)} of a trained one's",
+        f"**Do not rely on local steps or on the training scheme.** Under each of {len(best)} schemes the best attack recovers at least {write_percent(least)} of an untrained LeNet's labels, and {write_percent(low)} to {write_percent(high)} of a trained one's",
         CONDITIONS,
         least > 0.8,
     )
@@ -90,22 +90,22 @@ def advise_on_knowledge(run):
         rung["untrained", f"only the sum, {who}"] for who in ("passive", "malicious")
     )
     yield (
-        f"**Start from a model that is already good, if there is one.** Untrained, a server with auxiliary data finds {write_percent(most['untrained'])}; trained, {write_percent(most['trained'])}, where the classes' shares alone give {write_percent(prior['trained'])}",
+        f"**Start from a trained model, if there is one.** A server with auxiliary data recovers {write_percent(most['untrained'])} of the labels from an untrained LeNet, but {write_percent(most['trained'])} from a trained one (guess: {write_percent(prior['trained'])})",
         LADDER,
         most["trained"] < most["untrained"] - 0.2,
     )
     yield (
-        f"**Count every server as one that knows your model.** With the gradients alone it finds {write_percent(few['untrained'])} untrained and {write_percent(few['trained'])} trained",
+        f"**Assume that the attacker knows your model.** An attacker without it recovers {write_percent(few['untrained'])} of the labels from untrained and {write_percent(few['trained'])} from trained networks, far less than a server, which has the model",
         LADDER,
         (most >= few - 0.02).all(),
     )
     yield (
-        f"**Encrypting the last layer is not enough at the start.** The layers below still give {write_percent(without['untrained'])} untrained; trained, {write_percent(without['trained'])}, about what the shares give",
+        f"**Encrypting the last layer is not enough in the first rounds.** From the layers below, GDBR recovers {write_percent(without['untrained'])} of an untrained network's labels, but only {write_percent(without['trained'])} of a trained one's, hardly more than a guess",
         LADDER,
         without["untrained"] > 0.8 and without["trained"] < prior["trained"] + 0.1,
     )
     yield (
-        f"**Use secure aggregation, and make sure that all clients get the same model.** A passive server finds {write_percent(passive)} of a client's labels in a sum of five (prior guess {write_percent(prior['untrained'])}), one that sends each client its own model {write_percent(malicious)}",
+        f"**Use secure aggregation, and make sure that all clients get the same model.** From a sum of five clients a passive server recovers {write_percent(passive)} of a client's labels (guess: {write_percent(prior['untrained'])}). A server that sends each client a different model recovers {write_percent(malicious)}",
         LADDER,
         passive < prior["untrained"] + 0.25 and malicious > 0.95,
     )
@@ -113,7 +113,7 @@ def advise_on_knowledge(run):
     rounds = late.index.levels[1]
     start, end = (late["trained", at] for at in rounds[[0, -1]])
     yield (
-        f"**Do not send the same labels round after round, summed or not.** Trained, the sums of {rounds[0]} rounds give {write_percent(start)} of every client's labels, those of {rounds[-1]} rounds {write_percent(end)}",
+        f"**Do not train on the same labels round after round**, because sums of many rounds can be separated. On a trained network a server recovers {write_percent(start)} of every client's labels after {rounds[0]} rounds, and {write_percent(end)} after {rounds[-1]}",
         WAITING,
         end > prior["trained"] + 0.1,
     )
@@ -129,12 +129,14 @@ def advise_on_defences(run):
         )
         stopped = noise[noise["iacc"] <= noise["floor"] + 0.1]
         row = (stopped if len(stopped) else noise.tail(1)).iloc[0]
-        how = "takes" if len(stopped) else "at most takes"
+        kept = "only reduces" if not len(stopped) else "reduces"
         effects.append(
-            f"σ = {row['strength']:g} {how} the best attack to {write_percent(row['iacc'])} {state}"
+            f"σ = {row['strength']:g} {kept} the best attack to {write_percent(row['iacc'])} on an {state} network".replace(
+                "an trained", "a trained"
+            )
         )
     yield (
-        f"**Choose noise for your participants and learning rate.** {effects[0]}, {effects[1]}; the loss in accuracy depends on [both](#arena-noise)",
+        f"**Choose the noise for your number of participants and learning rate**, because its cost in accuracy depends on [both](#arena-noise). Noise of {effects[0]}; noise of {effects[1]}",
         BALANCE,
         True,
     )
@@ -144,7 +146,7 @@ def advise_on_defences(run):
         .iloc[0]
     )
     yield (
-        f"**Sparsification is compression first.** With {write_percent(sparse['strength'])} of the entries not sent the best attack still finds {write_percent(sparse['iacc'])} untrained",
+        f"**Do not use sparsification as a defence.** Although {write_percent(sparse['strength'])} of the entries are not sent, the best attack still recovers {write_percent(sparse['iacc'])} of an untrained network's labels",
         BALANCE,
         sparse["iacc"] > sparse["floor"] + 0.2,
     )
@@ -153,7 +155,7 @@ def advise_on_defences(run):
     )
     bare, without_bias = tops["none"], tops["no last bias"]
     yield (
-        f"**Taking off the last bias stops attacks, not attackers.** Without it the best attack finds {write_percent(without_bias['untrained'])} untrained and {write_percent(without_bias['trained'])} trained, with it {write_percent(bare['untrained'])} and {write_percent(bare['trained'])}",
+        f"**Do not rely on removing the last layer's bias.** Some attacks then fail, but the best remaining one recovers {write_percent(without_bias['untrained'])} of the labels of untrained and {write_percent(without_bias['trained'])} of trained networks, nearly as many as with the bias",
         BALANCE,
         (bare - without_bias).max() < 0.1,
     )

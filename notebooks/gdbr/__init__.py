@@ -1,1 +1,1 @@
-"""GDBR's experiments, claims, figures and notes; the lecture is ``notebooks/gdbr.ipynb``."""
+"""GDBR's experiments, claims, figures and notes; the chapter is ``notebooks/gdbr.ipynb``."""

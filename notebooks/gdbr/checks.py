@@ -1,4 +1,4 @@
-"""GDBR: small experiments that the lecture runs on the spot, on digits, and that are not recorded."""
+"""GDBR: small experiments that the chapter runs on the spot, on digits, and that are not recorded."""
 
 import pandas as pd
 import torch

@@ -6,7 +6,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fedleak import data
-from fedleak_book.experiments.records import NOW, RECORDED
 from notebooks import plots
 from notebooks.show import show
 from notebooks.gdbr.experiments import MODES
@@ -60,33 +59,11 @@ def fig2(cells):
 
 
 def marked(ax, x, cells, colour, marker):
-    """Draw means with intervals if they are recorded, and hollow markers for means of this run."""
-    for source, part in cells.groupby("source"):
-        at = [x[name] for name in part["at"]]
-        if source == NOW:
-            ax.scatter(
-                at,
-                part["insacc"],
-                marker=marker,
-                s=40,
-                facecolor="white",
-                edgecolor=colour,
-                zorder=3,
-            )
-            continue
-        ends = [
-            part["insacc"] - part["insacc low"],
-            part["insacc high"] - part["insacc"],
-        ]
-        ax.errorbar(
-            at,
-            part["insacc"],
-            yerr=np.nan_to_num(np.abs(ends)),
-            fmt=marker,
-            color=colour,
-            capsize=2,
-            markersize=6,
-        )
+    """Draw means with their intervals at the places `x` of the cells' ``at``."""
+    mean = cells["insacc"]
+    ends = np.abs([mean - cells["insacc low"], cells["insacc high"] - mean])
+    look = dict(fmt=marker, color=colour, capsize=2, markersize=6)
+    ax.errorbar([x[name] for name in cells["at"]], mean, np.nan_to_num(ends), **look)
 
 
 def legend(figure, cells, **looks):
@@ -95,11 +72,6 @@ def legend(figure, cells, **looks):
         Line2D([], [], color=c, marker=m, linestyle="", label=n.replace("_", " "))
         for n, (c, m) in looks.items()
     ]
-    if set(cells["source"]) == {NOW, RECORDED}:
-        hollow = dict(color="grey", marker="o", mfc="white", linestyle="")
-        handles.append(
-            Line2D([], [], label="hollow: this run, on stand-in data", **hollow)
-        )
     figure.legend(
         handles=handles,
         loc="outside upper center",

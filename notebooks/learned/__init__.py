@@ -1,1 +1,1 @@
-"""The learned attacker's experiments, figures and notes; the lecture is ``notebooks/learned.ipynb``."""
+"""The learned attacker's experiments, figures and notes; the chapter is ``notebooks/learned.ipynb``."""

@@ -1,4 +1,4 @@
-"""The learned attacker: compute the numbers of the lecture and the evidence page from rows."""
+"""The learned attacker: compute the numbers of the chapter and the evidence page from rows."""
 
 import pandas as pd
 

@@ -1,1 +1,1 @@
-"""LLG's experiments, claims, figures and notes; the lecture is ``notebooks/llg.ipynb``."""
+"""LLG's experiments, claims, figures and notes; the chapter is ``notebooks/llg.ipynb``."""

@@ -1,1 +1,1 @@
-"""RLU's experiments, claims, figures and notes; the lecture is ``notebooks/rlu.ipynb``."""
+"""RLU's experiments, claims, figures and notes; the chapter is ``notebooks/rlu.ipynb``."""
