@@ -1,7 +1,7 @@
 """The look of every figure, and the one plot shape that the notebooks share: panels of curves with intervals."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
 import pandas as pd
@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from fedleak_book.experiments.published import Paper
+
 _MARKERS = "osD^vPX*<>"
 _COLOURS = sns.color_palette("colorblind", 10)
 STYLE = {
@@ -17,7 +19,7 @@ STYLE = {
     "LLG*": (_COLOURS[1], "s"),
     "LLG+": (_COLOURS[2], "D"),
     "DLG": (_COLOURS[3], "^"),
-    "random guess": (_COLOURS[7], "x"),
+    "random guess": (_COLOURS[7], "p"),
     "DLG-Adam": (_COLOURS[0], "o"),
     "InvG": (_COLOURS[1], "s"),
     "AGIC": (_COLOURS[2], "D"),
@@ -62,6 +64,56 @@ def style_of(names: Sequence[str]) -> dict[str, tuple]:
     return {name: STYLE.get(name) or next(rest) for name in names}
 
 
+def stated(published: Paper, places: Mapping[str, Mapping]) -> pd.DataFrame:
+    """Return what a paper says in words as `curves` draws it: a row an id of a claim, low to high, with its place.
+
+    A place names the ``panel``, and ``x`` where one point is meant; otherwise all of the panel is.
+    """
+    lines = []
+    for name, place in places.items():
+        item = published.items[name]
+        low, high = {
+            "at least": (item.published, 1.0),
+            "at most": (0.0, item.published),
+            "value": (item.published, item.published),
+        }.get(item.kind) or item.published
+        lines.append({"x": math.nan, "hue": "", "low": low, "high": high, **place})
+    return pd.DataFrame(lines)
+
+
+def tabled(published: Paper, table: str, value: str) -> pd.DataFrame:
+    """Return a column of a printed table as `curves` draws it: the table's rows, with ``low`` and ``high``."""
+    rows = pd.DataFrame(published.tables[table].rows)
+    return rows.assign(low=rows[value].astype(float), high=rows[value].astype(float))
+
+
+CROSS = {"marker": "x", "s": 32, "linewidths": 1.6, "zorder": 5}
+
+
+def draw_printed(axes: Axes, rows: pd.DataFrame, style: Mapping[str, tuple]) -> None:
+    """Draw a paper's values: a cross in its line's colour, or a grey bar, at an x; a grey band or line without one."""
+    for row in rows.to_dict("records"):
+        colour = style.get(row["hue"], ("black",))[0]
+        if not math.isnan(row["x"]) and row["low"] < row["high"]:
+            bar = dict(color="grey", alpha=0.3, linewidth=7, zorder=0)
+            axes.vlines(row["x"], row["low"], row["high"], **bar)
+        elif not math.isnan(row["x"]):
+            axes.scatter(row["x"], row["low"], color=colour, **CROSS)
+        elif row["low"] == row["high"]:
+            axes.axhline(row["low"], color="grey", alpha=0.35, linewidth=4, zorder=0)
+        else:
+            axes.axhspan(
+                row["low"], row["high"], color="grey", alpha=0.18, lw=0, zorder=0
+            )
+
+
+def paper_entry(bands: bool = False, crosses: bool = True) -> tuple:
+    """Return the one entry of a legend for a paper's values, and its name."""
+    cross = Line2D([], [], color="black", marker="x", linestyle="", mew=1.6)
+    band = Patch(color="grey", alpha=0.25)
+    return ((band,) if bands else ()) + ((cross,) if crosses else ()), "paper"
+
+
 def curves(
     table: pd.DataFrame,
     *,
@@ -74,8 +126,12 @@ def curves(
     log2: bool = True,
     columns: int = 2,
     ylim: tuple[float, float] | None = (0, 1.03),
+    printed: pd.DataFrame | None = None,
 ) -> Figure:
-    """Draw `y` with its interval, ``y low`` to ``y high``, over `x`: a line per `hue`, an axes per `panel`."""
+    """Draw `y` with its interval, ``y low`` to ``y high``, over `x`: a line per `hue`, an axes per `panel`.
+
+    `printed` are the paper's values (`stated`, `tabled`), with the columns ``panel``, ``hue``, ``x``, ``low``, ``high``.
+    """
     table = table.rename(columns={y: "mean", f"{y} low": "low", f"{y} high": "high"})
     panels, style = (
         list(dict.fromkeys(table[panel])),
@@ -96,6 +152,8 @@ def curves(
             axes.plot(line[x], line["mean"], color=colour, marker=marker, markersize=5)
             band = {"color": colour, "alpha": 0.18, "linewidth": 0}
             axes.fill_between(line[x], line["low"], line["high"], **band)
+        if printed is not None:
+            draw_printed(axes, printed[printed["panel"] == title], style)
         axes.set_title(title, fontsize=words)
         axes.set_xlabel(xlabel, fontsize=words)
         if ylim is not None:
@@ -121,7 +179,12 @@ def curves(
         "frameon": False,
         "fontsize": SMALL,
     }
+    names = [handle.get_label() for handle in handles]
+    if printed is not None:
+        crosses = printed["x"].notna() & (printed["low"] == printed["high"])
+        handle, name = paper_entry(not crosses.all(), bool(crosses.any()))
+        handles, names = [*handles, handle], [*names, name]
     figure.legend(
-        handles=handles, loc="outside upper center", **look
+        handles, names, loc="outside upper center", **look
     )  # in view while the first panels are
     return figure

@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -109,6 +110,33 @@ def enumerated(values: Iterable[float], form: str = ".2f") -> str:
     """Return numbers in words: "0.10, 0.20 and −0.30"."""
     *most, last = (f"{Number(value):{form}}" for value in values)
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def beside(run: Any, table: str, form: str = ".2f") -> pd.DataFrame:
+    """Return one of the paper's tables as text: for each value ours with its interval, and the paper's; and n.
+
+    They are those of the scoreboard; what was not measured, or has no interval, shows as such.
+    """
+    paper, lines = run.published.tables[table], dict[tuple, dict[str, Any]]()
+    for row in run.values:
+        if row["table"] != table or not row["column"]:
+            continue
+        cell = {
+            k: v for k, v in row["cell"].items() if k in paper.keys and k != "final"
+        }
+        line = lines.setdefault(tuple(cell.items()), paper.named_cells(cell))
+        name = LABELS.get(row["column"], row["column"].upper())
+        line[f"{name}, ours"] = "–" if row["ours"] is None else bounded_text(row, form)
+        printed = run.published.items[row["id"]].published
+        line[f"{name}, paper"] = format(printed, form)
+        line["n"] = row["n"]
+    return pd.DataFrame(lines.values()).rename(columns=LABELS)
+
+
+def bounded_text(row: Mapping[str, Any], form: str) -> str:
+    """Return the number of a row of the scoreboard with its interval, if it has one."""
+    ends = (math.nan if row[end] is None else row[end] for end in ("low", "high"))
+    return f"{Number(row['ours'], *ends, row['n']):{form} ci}"
 
 
 def show(

@@ -43,7 +43,7 @@ TABLE4_IMAGENET = Experiment(
     "table4_imagenet",
     photographs,
     quick=grid(**PHOTOS, batch_size=1, method=METHODS, iterations=20),
-    paper=grid(**FULL, net="resnet50", batch_size=1, method=METHODS, iterations=20),
+    paper=grid(**FULL, net="resnet50", batch_size=1, method=METHODS, iterations=6),
     trials=(1, 3),
     tables=("table4", "fig7"),
     fixed=dict(steps=1, total_variation=1e-3, trained=0) | STEADY,
@@ -53,7 +53,7 @@ TABLE4_IMAGENET_FOURS = dataclasses.replace(
     TABLE4_IMAGENET,
     name="table4_imagenet_fours",
     quick=grid(**PHOTOS, batch_size=4, method=METHODS, iterations=5),
-    paper=grid(**FULL, net="resnet50", batch_size=4, method=METHODS, iterations=10),
+    paper=grid(**FULL, net="resnet50", batch_size=4, method=METHODS, iterations=4),
     trials=1,
     tables=("table4",),
 )
@@ -61,7 +61,7 @@ TABLE2_IMAGENET = Experiment(
     "table2_imagenet",
     photographs,
     quick=grid(**PHOTOS, method=FEDAVG, iterations=20),
-    paper=grid(**FULL, net=PRETRAINED, method=FEDAVG, iterations=25),
+    paper=grid(**FULL, net=PRETRAINED, method=FEDAVG, iterations=12),
     trials=(1, 3),
     tables="table2",
     fixed=dict(batch_size=1, steps=4, lr=1e-4, total_variation=0.1, trained="ImageNet")

@@ -84,24 +84,45 @@ def grey(rows):
     return metrics.psnr(x.mean((1, 2, 3), keepdim=True).expand_as(x), x).mean()
 
 
-def iterations(table4, schedules, choices):
-    """Draw PSNR against iterations, with a panel per run in `RUNS`."""
+def at_the_end(published, table, panels):
+    """Return a table's PSNR on CIFAR-10 as crosses at the paper's 10,000 iterations, a panel a size of the batch."""
+    rows = plots.tabled(published, table, "psnr").query("data == 'cifar10'")
+    sizes = rows["batch_size"] if "batch_size" in rows else pd.Series(1, rows.index)
+    names = rows["method"].replace({"one batch": "one batch, equal weights"})
+    return rows.assign(panel=sizes.map(panels), hue=names, x=10_000.0)
+
+
+def iterations(table4, schedules, choices, published):
+    """Draw PSNR against iterations, with a panel per run in `RUNS`; no setting of the paper tells (a) from (b)."""
     chosen = choices["batch_norm"].eq(STORED) & choices["schedule"].eq(FALLING)
     cells = pd.concat([table4, schedules, choices[chosen]])
     keys = zip(*(cells[k] for k in ("net", "side", "batch_size", "schedule")))
     drawn = cells.assign(panel=[RUNS.get(key) for key in keys]).dropna(subset="panel")
     drawn = drawn.sort_values("panel", kind="stable")
-    names = dict(hue="method", panel="panel", columns=3)
+    steady, falling = (
+        at_the_end(
+            published,
+            "table4",
+            {n: RUNS.get(("resnet20-4", 32, n, how)) for n in (1, 4)},
+        )
+        for how in (LEVEL, FALLING)
+    )
+    printed = pd.concat([steady, falling]).dropna(subset="panel")
+    names = dict(hue="method", panel="panel", columns=3, printed=printed)
     return logarithmic(
         plots.curves(drawn, x="iteration", xlabel="iterations", **names, **DECIBELS)
     )
 
 
-def fedavg(cells):
+def fedavg(cells, published):
     """Draw PSNR against iterations on updates of four local steps."""
     named = cells.replace({"method": {"one batch": "one batch, equal weights"}})
-    panels = named.assign(panel="four steps of one image, 32 × 32")
-    names = dict(hue="method", panel="panel")
+    title = "four steps of one image, 32 × 32"
+    panels, printed = (
+        named.assign(panel=title),
+        at_the_end(published, "table2", {1: title}),
+    )
+    names = dict(hue="method", panel="panel", printed=printed)
     return logarithmic(
         plots.curves(panels, x="iteration", xlabel="iterations", **names, **DECIBELS)
     )

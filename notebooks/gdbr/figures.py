@@ -69,7 +69,7 @@ def marked(ax, x, cells, colour, marker):
 def legend(figure, cells, **looks):
     """Draw a legend of colours and markers by name above the panels."""
     handles = [
-        Line2D([], [], color=c, marker=m, linestyle="", label=n.replace("_", " "))
+        Line2D([], [], color=c, marker=m, linestyle="", label=n)
         for n, (c, m) in looks.items()
     ]
     figure.legend(
@@ -112,7 +112,7 @@ def table1(cells, printed, guess):
         figure,
         cells,
         GDBR=(colours["ours"], "o"),
-        printed_in_the_paper=("black", "x"),
+        paper=("black", "x"),
         guess=("grey", "_"),
     )
     return figure
@@ -151,12 +151,18 @@ def table2(cells, printed):
         names = [ON[net].replace(" ImageNet", "\nImageNet") for net in NETS]
         ax.set_xticks(range(len(NETS)), names, fontsize="small")
     figure.axes[0].set_ylabel("InsAcc")
-    legend(figure, cells, **style, printed_in_the_paper=("black", "x"))
+    legend(figure, cells, **style, paper=("black", "x"))
     return figure
 
 
-def fig3(cells):
+def fig3(cells, published):
     """Draw Fig. 3: both metrics by batch size, for every attack."""
+    places = {
+        f"fig3-{net.removesuffix('-conv')}-{PAIRS[net][1]}-worst": {
+            "panel": f"{TITLES[net]}: {METRICS['insacc']}"
+        }
+        for net in dict.fromkeys(cells["net"])
+    }
     curves = pd.concat(
         cells.rename(columns=lambda c, m=m: c.replace(m, "value")).assign(
             panel=cells["net"].map(TITLES) + ": " + name
@@ -167,7 +173,8 @@ def fig3(cells):
     curves = curves.sort_values(
         "panel", key=lambda c: c.map(order.index), kind="stable"
     )
-    names = dict(xlabel="batch size B", ylabel="accuracy", columns=4)
+    printed = plots.stated(published, places)
+    names = dict(xlabel="batch size B", ylabel="accuracy", columns=4, printed=printed)
     return plots.curves(
         curves, x="batch_size", y="value", hue="attack", panel="panel", **names
     )
@@ -272,7 +279,7 @@ def penultimate(cells):
     return figure
 
 
-def fig6(cells):
+def fig6(cells, published):
     """Draw Fig. 6: InsAcc under pruning and under noise, by network, initialisation and projection."""
     keys = ["defence", "init", "form"]
     order = ["pruning", "noise", "positive", "default", "paper", "whitened"]
@@ -281,7 +288,18 @@ def fig6(cells):
         panel=[f"{d}, {i} weights,\n{NAMED[f]}" for d, i, f in table[keys].to_numpy()],
         line=table["net"].map(TITLES),
     )
-    figure = plots.curves(table, hue="line", **LAYER | dict(x="level", xlabel=""))
+    half = table.query(
+        "defence == 'pruning' and init == 'positive' and form == 'paper'"
+    )
+    places = {
+        f"fig6a-{net.removesuffix('-conv')}-{PAIRS[net][1]}-moderate": {
+            "panel": half["panel"].iloc[0],
+            "x": 0.5,
+        }
+        for net in dict.fromkeys(half["net"])
+    }
+    look = LAYER | dict(x="level", xlabel="", printed=plots.stated(published, places))
+    figure = plots.curves(table, hue="line", **look)
     for k, ax in enumerate(figure.axes):
         ax.set_xlabel("share pruned" if k < 4 else "deviation of the noise")
     return figure

@@ -5,6 +5,7 @@ import pandas as pd
 import torch
 from fedleak import data, models
 from notebooks import plots
+from notebooks.show import bounded
 from fedleak.federated.aggregation import plain_sum
 from matplotlib.figure import Figure
 from notebooks.lia_sa.claims import exponent
@@ -128,9 +129,10 @@ def lnacc(table):
     )
 
 
-def fig3(cells):
+def fig3(cells, published):
     """Draw LnAcc by batch size and by number of clients, on two networks."""
     rows, pieces = lnacc(cells), []
+    places = {}
     for net in ("vgg11_bn", "resnet18"):
         part = rows[rows["net"] == net]
         for column, words, fixed in (
@@ -140,19 +142,48 @@ def fig3(cells):
             line = part[fixed]
             panel = f"{models.title(net)}, {words}"
             pieces.append(line.assign(x=line[column], panel=panel))
+            where = {"vgg11_bn": "cifar10", "resnet18": "cifar100"}[net]
+            letter = "U" if column == "clients" else "B"
+            places[f"fig3-{where}-{letter}-literal"] = {"panel": panel}
     axes = dict(x="x", y="lnacc", hue="rule", panel="panel", ylabel="LnAcc")
-    return plots.curves(pd.concat(pieces), xlabel="B, or U", **axes)
+    axes |= dict(xlabel="B, or U", printed=plots.stated(published, places))
+    return plots.curves(pd.concat(pieces), **axes)
 
 
-def fig4(cells):
+def fig4(cells, published):
     """Draw LnAcc by depth of VGG and ResNet."""
     places = {"vgg": "VGG, CIFAR-10", "resnet": "ResNet, CIFAR-100"}
     rows = lnacc(cells).assign(
         depth=lambda t: t["net"].str.extract(r"(\d+)", expand=False).astype(int),
         panel=lambda t: t["net"].str.extract(r"([a-z]+)", expand=False).map(places),
     )
+    vgg, resnet = ({"panel": place} for place in places.values())
+    said = {
+        "fig4-literal": vgg,
+        "fig4-ilrg-resnet18": resnet | {"x": 18, "hue": "iLRG"},
+        "fig4-ilrg-resnet152": resnet | {"x": 152, "hue": "iLRG"},
+        "fig4-llg": resnet,
+    }
     names = dict(hue="rule", panel="panel", xlabel="layers", ylabel="LnAcc")
+    names["printed"] = plots.stated(published, said)
     return plots.curves(rows, x="depth", y="lnacc", **names)
+
+
+def table1(table, published):
+    """Return Table I as text: ours with the interval, and the paper's, by data set, network and rule."""
+    texts = table.assign(ours=[bounded(row, "lnacc") for _, row in table.iterrows()])
+    ours = texts.pivot(index=["data", "net"], columns="rule", values="ours")
+    rows = named(pd.DataFrame(published.tables["table1"].rows))
+    rows = rows.assign(paper=rows["target"].fillna(rows["all"]).astype(float))
+    theirs = rows.pivot(index=["data", "net"], columns="rule", values="paper")
+    sides = {}
+    for rule in dict.fromkeys(table["rule"]):
+        sides[rule] = ours[rule]
+        if rule in theirs:
+            sides[f"{rule}, paper"] = theirs[rule].map("{:.3g}".format)
+    order = list(dict.fromkeys(zip(table["data"], table["net"])))
+    frame = pd.DataFrame(sides).reindex(order).fillna("–").reset_index()
+    return frame.rename(columns={"net": "network"})
 
 
 def rivals(image, eluded, batches, reconstructions):
@@ -195,7 +226,7 @@ def fig5(cells):
     return figure
 
 
-def fig6(cells):
+def fig6(cells, published):
     """Draw LnAcc-target by batch size under noise and compression with a threshold per tensor."""
     two = cells["recipe"].isin(["literal", "vector"])
     selected = (cells["net"] == "resnet18") | (cells["defence"] == "noise")
@@ -213,7 +244,21 @@ def fig6(cells):
         ],
         what=[f"{symbol[d]} = {v:g}" for d, v in zip(rows["defence"], rows["level"])],
     )
+    places = {}
+    claimed = rows[rows["net"] == "resnet18"].groupby(["defence", "recipe"])["panel"]
+    for (kind, recipe), panels in claimed:
+        names = (
+            [f"sparse-{recipe}"]
+            if kind == "compression"
+            else [f"noise-{recipe}-16", f"noise-{recipe}-64"]
+        )
+        hue = "θ = 0.8" if kind == "compression" else "σ = 0.001"
+        for name in names:
+            x = 64 if name.endswith("64") else 16
+            where = {"panel": panels.iloc[0], "x": x, "hue": hue}
+            places[f"fig6-{name}"] = where
     ends = dict(xlabel="batch size B", ylabel="LnAcc-target", columns=3)
+    ends["printed"] = plots.stated(published, places)
     return plots.curves(
         rows, x="batch_size", y="target", hue="what", panel="panel", **ends
     )

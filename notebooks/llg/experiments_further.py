@@ -63,13 +63,13 @@ DLG_SHORT = dataclasses.replace(  # few trials of few iterations, where one take
     DLG,
     name="dlg_short",
     quick=grid(**SHORT | dict(data="mnist5k", net=["cnn", "lenet"], iterations=3)),
-    paper=grid(**SHORT | dict(data=["mnist", "celeba-hair"], iterations=5))
-    + grid(**SHORT | dict(net=["cnn", "resnet20"], iterations=10))
+    paper=grid(**SHORT | dict(data=["mnist", "celeba-hair"], iterations=2))
+    + grid(**SHORT | dict(net=["cnn", "resnet20"], iterations=3))
     + grid(
         **SHORT
-        | dict(algorithm="FedAvg", net=["cnn", "lenet", "resnet20"], iterations=5)
+        | dict(algorithm="FedAvg", net=["cnn", "lenet", "resnet20"], iterations=2)
     )
-    + grid(**SHORT | dict(data="svhn", algorithm="FedAvg", iterations=20)),
+    + grid(**SHORT | dict(data="svhn", algorithm="FedAvg", iterations=10)),
     trials=(1, 3),
 )
 

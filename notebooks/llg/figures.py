@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from fedleak import models
 from notebooks import plots
-from notebooks.llg.claims import LETTERS
+from notebooks.llg.claims import LETTERS, NAMED
 from fedleak_book.experiments import having
 from notebooks.llg.experiments import LEVELS, PLACES, SIZES, STEPS, TITLE
 
@@ -90,7 +90,22 @@ def fig3(rows):
     return figure
 
 
-def extraction(cells, dlg, composition):
+def titled(algorithm, title):
+    """Return a panel's title."""
+    return f"({LETTERS[algorithm, title]}) {title}, {algorithm}"
+
+
+def said(published):
+    """Return what Sec. 6.2 says of the panels of Fig. 4: where each variant, or all of them, lies."""
+    places = {}
+    for (algorithm, title), letter in LETTERS.items():
+        for name in (*NAMED.values(), "llgstar-range", "range"):
+            if (id := f"fig4{letter}-{name}") in published.items:
+                places[id] = {"panel": titled(algorithm, title)}
+    return plots.stated(published, places)
+
+
+def extraction(cells, dlg, composition, published=None):
     """Draw Figs. 4 and 8: the ASR of every attack by batch size, with a panel per data set and algorithm."""
     table = pd.concat(
         [cells, dlg[having(composition=composition, net="cnn")(dlg)]], ignore_index=True
@@ -98,27 +113,43 @@ def extraction(cells, dlg, composition):
     keys = [
         (a, TITLE[d]) for a, d in zip(table["algorithm"], table["data"], strict=True)
     ]
-    table = table.assign(panel=[f"({LETTERS[key]}) {key[1]}, {key[0]}" for key in keys])
-    return plots.curves(
-        table.sort_values("panel", kind="stable"), hue="attack", columns=4, **AXES
-    )
+    table = table.assign(panel=[titled(*key) for key in keys])
+    printed = published and said(published)
+    ordered = table.sort_values("panel", kind="stable")
+    return plots.curves(ordered, hue="attack", columns=4, printed=printed, **AXES)
 
 
-def fig5(cells, dlg):
+def fig5(cells, dlg, published):
     """Draw the ASR of LLG+ by network, and of DLG where it was run."""
     drawn = pd.concat(
         [cells, dlg[having(composition="unbalanced", data=PLACES["MNIST"])(dlg)]],
         ignore_index=True,
     )
     lines = drawn["attack"].fillna("LLG+") + ", " + drawn["net"].map(models.title)
-    return plots.curves(
-        drawn.assign(panel=drawn["algorithm"].map(SIDES), line=lines),
-        hue="line",
-        **AXES,
-    )
+    panels = drawn.assign(panel=drawn["algorithm"].map(SIDES), line=lines)
+    above = {"fig5a-cnn": {"panel": SIDES["FedSGD"]}}  # LeNet's sentence is the same
+    said_of = plots.stated(published, above)
+    return plots.curves(panels, hue="line", printed=said_of, **AXES)
 
 
-def fig6(cells):
+ENDS = {"LLG*": "llgstar", "LLG+": "llgplus", "DLG": "dlg", "random guess": "random"}
+
+
+def said_of_training(published, last):
+    """Return what Sec. 6.4 says of the two panels, at the end and, under FedAvg, at iteration 300."""
+    a, b = ({"panel": SIDES[algorithm]} for algorithm in ("FedSGD", "FedAvg"))
+    places = {"fig6a-llg": a, "fig6b-all": b, "fig6a-random": a | {"x": last}}
+    places["fig6a-random"]["hue"] = "random guess"
+    for attack, name in ENDS.items():
+        places[f"fig6b-{name}"] = b | {"x": last, "hue": attack}
+        if (peak := f"fig6b-peak-{name}") in published.items:
+            places[peak] = b | {"x": 300, "hue": attack}
+    for letter, side in (("a", a), ("b", b)):
+        places[f"fig6{letter}-accuracy"] = side | {"x": last, "hue": "test accuracy"}
+    return plots.stated(published, places)
+
+
+def fig6(cells, published):
     """Draw the ASR during training, and the network's accuracy."""
     names = dict(
         x="iteration",
@@ -126,7 +157,9 @@ def fig6(cells):
         ylabel="attack success rate; test accuracy",
     )
     panels = cells.assign(panel=cells["algorithm"].map(SIDES))
-    figure = plots.curves(panels, hue="attack", log2=False, **AXES | names)
+    printed = said_of_training(published, panels["iteration"].max())
+    look = dict(hue="attack", log2=False, printed=printed)
+    figure = plots.curves(panels, **look, **AXES | names)
     note = dict(
         xytext=(0, 5),
         textcoords="offset points",

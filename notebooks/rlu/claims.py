@@ -8,7 +8,10 @@ from notebooks.rlu.experiments import (
     CLIENTS,
     COST,
     FIG1,
+    FIG1_CIFAR100,
     FIG2,
+    FIG2_CIFAR100,
+    FIG2_TINY,
     FIG3,
     NAMES,
     NORMAL,
@@ -58,8 +61,9 @@ def at_last(t):
     return t.loc[t.index.max()]
 
 
-for data in ("svhn", "cifar10"):
-    part = dict(of=FIG1, wide="rule", filters={"data": data})
+ALONG = {"svhn": FIG1, "cifar10": FIG1, "cifar100": FIG1_CIFAR100}
+for data, of in ALONG.items():
+    part = dict(of=of, wide="rule", filters={"data": data})
     claim(f"fig1-{data}-ahead", lambda t: lead(t).min(), **part)
     claim(f"fig1-{data}-falls", falls, **part)
     for name, other in (("behind", "LLG+"), ("zlgplus", "ZLG+"), ("ilrg", "iLRG")):
@@ -86,10 +90,12 @@ for name, statistic in (
     claim(f"tab3-{name}", statistic, TABLE3_VGG16, wide="rule")
 
 # --- Fig. 2 ---
-for data in ("svhn", "cifar10"):
-    fresh = dict(of=FIG2, filters={"data": data, "stage": 0.0})
-    labels = difference(CLIENTS, 32, 10)
-    claim(f"fig2-{data}", lambda t: t[100] - t[5], kind=labels, **fresh)
+FEW = {"svhn": FIG2, "cifar10": FIG2, "cifar100": FIG2_CIFAR100}
+for data, of in (FEW | {"tiny-imagenet": FIG2_TINY}).items():
+    fresh = dict(of=of, filters={"data": data, "stage": 0.0})
+    labels = difference(CLIENTS, of.fixed["batch_size"], 10)
+    item = f"fig2-{data.replace('-', '')}"
+    claim(item, lambda t: t[100] - t[5], kind=labels, **fresh)
 
 # --- Table 4 ---
 first = {"rounds": 1}

@@ -23,8 +23,11 @@ def by_rule(cells):
     )
 
 
-def dots(cells, hue, names, xlabel, value="iacc", panel=None):
-    """Draw a row per setting (column ``row``), a point with its 95 % interval per `hue`, and a panel per `panel`."""
+def dots(cells, hue, names, xlabel, value="iacc", panel=None, printed=None):
+    """Draw a row per setting (column ``row``), a point with its 95 % interval per `hue`, and a panel per `panel`.
+
+    The paper's values, `printed`, have the same columns: crosses.
+    """
     parts = {"": cells} if panel is None else dict(list(cells.groupby(panel)))
     rows = {title: list(dict.fromkeys(part["row"])) for title, part in parts.items()}
     shared = len(rows) > 1 and set.intersection(*map(set, rows.values()))
@@ -46,6 +49,11 @@ def dots(cells, hue, names, xlabel, value="iacc", panel=None):
             )
             look = dict(fmt=marker, color=colour, capsize=2, markersize=4.5)
             axes.errorbar(line[value], at, xerr=bars, **look)
+            if printed is not None:
+                theirs = printed[(printed[hue] == name)]
+                theirs = theirs[theirs[panel] == title] if panel else theirs
+                at_rows = theirs.set_index("row")[value].reindex(rows[title])
+                axes.scatter(at_rows.to_numpy(), at, color=colour, **plots.CROSS)
         axes.set_yticks(range(len(rows[title])), rows[title], fontsize="small")
         axes.set(ylim=(len(rows[title]) - 0.4, -0.6), xlabel=xlabel)
         axes.set_title(title, fontsize="small")
@@ -53,29 +61,40 @@ def dots(cells, hue, names, xlabel, value="iacc", panel=None):
         Line2D([], [], color=c, marker=m, linestyle="", label=n)
         for n, (c, m) in style.items()
     ]
+    entries = [*zip(handles, style)]
+    if printed is not None:
+        entries.append(plots.paper_entry())
     look = dict(ncols=6, frameon=False, fontsize="small")
-    figure.legend(handles=handles, loc="outside upper center", **look)
+    figure.legend(*zip(*entries), loc="outside upper center", **look)
     return figure
 
 
-def table2(*cells):
-    """Draw Table 2: iAcc of every rule on untrained networks, after one local step and ten, from several experiments."""
-    table = named(joined(*cells)).sort_values(["net", "data", "steps"], kind="stable")
+def of_table2(table):
+    """Return rows of Table 2, ours or the paper's, with their line and panel."""
+    table = named(table)
     rows = [
         f"{net}, {data}, {a}"
         for net, data, a in zip(table["net"], table["data"], table["activation"])
     ]
     steps = table["steps"].map({1: "one local step", 10: "ten local steps"})
-    return dots(
-        table.assign(row=rows, panel=steps), "rule", RULES, "iAcc", panel="panel"
-    )
+    return table.assign(row=rows, panel=steps)
 
 
-def fig1(cells):
+def table2(*cells, published):
+    """Draw Table 2: iAcc of every rule on untrained networks, after one local step and ten, from several experiments."""
+    order = ["net", "data", "steps"]
+    table = of_table2(joined(*cells)).sort_values(order, kind="stable")
+    printed = pd.DataFrame(published.tables["table2"].rows)
+    printed = printed.replace({"net": {"resnet50": "resnet50-imagenet"}})
+    how = dict(panel="panel", printed=of_table2(printed))
+    return dots(table, "rule", RULES, "iAcc", **how)
+
+
+def fig1(*cells):
     """Draw Fig. 1: iAcc of every rule by the training accuracy of the clients' initial network."""
     labels = dict(xlabel="training accuracy", ylabel="iAcc")
-    rows = by_rule(named(cells))
-    order = rows["data"].map(["MNIST", "SVHN", "CIFAR-10"].index)
+    rows = by_rule(named(pd.concat(cells, ignore_index=True)))
+    order = rows["data"].map(["MNIST", "SVHN", "CIFAR-10", "CIFAR-100"].index)
     rows = rows.iloc[order.argsort(kind="stable")]
     return plots.curves(
         rows,
@@ -84,7 +103,7 @@ def fig1(cells):
         hue="rule",
         panel="data",
         log2=False,
-        columns=3,
+        columns=rows["data"].nunique(),
         **labels,
     )
 
@@ -102,7 +121,7 @@ def own_images(cells):
     )
 
 
-def table3(fresh, trained):
+def table3(fresh, trained, published):
     """Draw Table 3: iAcc of every rule by α, with a panel per network."""
     titles = [
         f"LeNet, {'trained to 0.4' if stage else 'untrained'}"
@@ -112,7 +131,10 @@ def table3(fresh, trained):
         [fresh.assign(panel="VGG-16, untrained"), trained.assign(panel=titles)],
         ignore_index=True,
     )
-    labels = dict(xlabel="α", ylabel="iAcc", ylim=(0.45, 1.03))
+    printed = plots.tabled(published, "table3", "iacc")
+    printed = printed.assign(x=printed["alpha"].astype(float), hue=printed["rule"])
+    printed = printed.assign(panel="VGG-16, untrained")
+    labels = dict(xlabel="α", ylabel="iAcc", ylim=(0.43, 1.03), printed=printed)
     order = rows["panel"].map(list(dict.fromkeys(rows["panel"])).index)
     rows = by_rule(rows.assign(order=order)).sort_values("order", kind="stable")
     return plots.curves(
@@ -120,8 +142,9 @@ def table3(fresh, trained):
     )
 
 
-def fig2(cells):
+def fig2(*cells):
     """Draw Fig. 2: iAcc of RLU by the number of auxiliary images per class."""
+    cells = pd.concat(cells, ignore_index=True)
     state = cells["stage"].map(
         lambda stage: (
             "trained to 0.4 (CIFAR-10), 0.5 (SVHN), 0.6 (MNIST)"
@@ -136,13 +159,13 @@ def fig2(cells):
         y="iacc",
         hue="state",
         panel="data",
-        columns=3,
+        columns=cells["data"].nunique(),
         **labels,
     )
 
 
-def table4(cells):
-    """Draw Table 4: the strong settings in the first round, and all seven algorithms in the third."""
+def of_table4(cells):
+    """Return rows of Table 4, ours or the paper's, with their line and panel: the strong settings, and three rounds."""
     chosen = named(cells[(cells["rounds"] == 3) | (cells["level"] == "strong")])
     rows = [
         f"{data}, {name}" if rounds == 1 else name
@@ -152,8 +175,16 @@ def table4(cells):
         {1: "first round, strong settings (Table 4)", 3: "third round, MNIST"}
     )
     rules = chosen["rule"].replace("RLU, ρ = 1", "RLU, uninformed")
-    chosen = chosen.assign(row=rows, panel=panels, rule=rules)
-    return dots(chosen, "rule", [*RULES, "RLU, uninformed"], "iAcc", panel="panel")
+    return chosen.assign(row=rows, panel=panels, rule=rules)
+
+
+def table4(*cells, published):
+    """Draw Table 4: the strong settings in the first round, and all seven algorithms in the third."""
+    printed = pd.DataFrame(published.tables["table4"].rows).assign(rounds=1)
+    rules = [*RULES, "RLU, uninformed"]
+    how = dict(panel="panel", printed=of_table4(printed))
+    ours = pd.concat([table.assign(rounds=table.get("rounds", 1)) for table in cells])
+    return dots(of_table4(ours.reset_index(drop=True)), "rule", rules, "iAcc", **how)
 
 
 def forms(cells):
