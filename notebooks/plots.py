@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import matplotlib as mpl
 import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
