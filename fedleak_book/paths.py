@@ -29,6 +29,15 @@ def chapter_of(notebook: str) -> str:
     return notebook.partition("-")[0]
 
 
+def with_experiments(chapter: str) -> Path:
+    """Return the folder of a chapter's experiments; raise `ValueError` if there is no such chapter."""
+    folder = root() / "notebooks" / chapter
+    if not chapter.isidentifier() or not (folder / "experiments.py").is_file():
+        chapters = sorted(file.parent.name for file in (root() / "notebooks").glob("*/experiments.py"))
+        raise ValueError(f"{chapter!r} is no chapter with experiments; there are: {', '.join(chapters)}")
+    return folder
+
+
 def executed_notebook(name: str) -> Path:
     """Return where papermill leaves the executed copy that the book shows."""
     return root() / "_build" / "executed" / "notebooks" / f"{name}.ipynb"

@@ -35,12 +35,14 @@ def download(
     A complete data set is not downloaded again. An interrupted download leaves no files.
     """
     from fedleak.data.catalogue import entry
-    from fedleak.data.sources import ENVIRONMENT, examine, fetch, folder_of
 
-    dataset, folder = entry(name), folder_of(to)
+    dataset = entry(name)
     if dataset.embedded:
         typer.echo(f"{dataset.name} is embedded: nothing to download.")
         return
+    from fedleak.data.sources import ENVIRONMENT, examine, fetch, folder_of
+
+    folder = folder_of(to)
     if folder is None:
         raise ValueError(f"say where to: give --to FOLDER, or set {ENVIRONMENT}")
     finding = examine(dataset, folder)

@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 
 from fedleak_book import parameters
 from fedleak_book.commands import coursework, experiments
+from fedleak_book.coursework import named
 
 
 class _PairedParameters(TyperCommand):
@@ -110,15 +111,19 @@ def grade(
     assignment: Annotated[
         list[str] | None, typer.Option(help="Assignment to grade (repeatable). [default: all]")
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Time limit per submission, in seconds.")] = 120.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Time limit per submission, in seconds.")] = 120.0,
     seed: Annotated[int | None, typer.Option(help="Seed of the checks' random inputs. [default: a secret one]")] = None,
     feedback: Annotated[
         Path | None, typer.Option(help="Folder for the feedback, one text file per submission.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Number of submissions to grade in parallel.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of submissions to grade in parallel.")] = 1,
     resume: Annotated[bool, typer.Option(help="Keep the rows of the CSV file whose submission is unchanged.")] = False,
 ) -> None:
     """Grade a folder of coursework, every submission in a process of its own with a time limit."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {str(folder)!r}")  # before anything that takes seconds to import
+    for name in assignment or ():
+        named(name)
     from fedleak_book.coursework import grading, sandbox
 
     seed = secrets.randbits(32) if seed is None else seed

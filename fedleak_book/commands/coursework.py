@@ -2,9 +2,11 @@
 
 import secrets
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+
+from fedleak_book.coursework import named
 
 app = typer.Typer(no_args_is_help=True, help="Export the assignments to another grader, or to students.")
 
@@ -18,10 +20,24 @@ def gradescope(
     seed: Annotated[int | None, typer.Option(help="Seed of the checks' random inputs. [default: a secret one]")] = None,
 ) -> None:
     """Write an autograder for Gradescope, a zip for each assignment; students hand in ASSIGNMENT.py."""
+    chosen = [named(name) for name in assignment or ()]  # before anything that takes seconds to import
     from fedleak_book.coursework.gradescope import export
 
-    for path in export(folder, assignment or (), secrets.randbits(32) if seed is None else seed):
+    for path in export(folder, chosen, secrets.randbits(32) if seed is None else seed):
         typer.echo(f"wrote {path}")
+
+
+@app.command(epilog="Example:\n\n`fedleak coursework gradebook grades.csv canvas.csv --system canvas`")
+def gradebook(
+    grades: Annotated[Path, typer.Argument(help="CSV file that fedleak grade wrote.")],
+    out: Annotated[Path, typer.Argument(help="CSV file to import.")],
+    system: Annotated[Literal["canvas", "moodle"], typer.Option(help="Learning platform.")] = "canvas",
+) -> None:
+    """Write the grade book for the import of Canvas or Moodle: the folders' names are the students' logins there."""
+    from fedleak_book.coursework.gradebook import write
+
+    write(grades, system, out)
+    typer.echo(f"wrote {out}")
 
 
 @app.command(epilog="Example:\n\n`fedleak coursework students ../course`")

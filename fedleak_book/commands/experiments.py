@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from fedleak_book import parameters, paths, scoreboard
+
 
 def record(
     name: Annotated[str, typer.Argument(help="Chapter, such as llg, rlu, lia_sa, gdbr, agic, arena or learned.")],
@@ -21,6 +23,8 @@ def record(
 
     A run that was killed goes on where it stopped. The claims are measured anew on what is recorded.
     """
+    paths.with_experiments(name)  # before anything that takes seconds to import
+    parameters.check({"profile": profile, "device": device})
     from fedleak_book.experiments import Results, running
 
     experiments = running.declared(name)
@@ -43,11 +47,11 @@ def claims(
     After an edit of claims, of what is published, or of a record. Settings that a paper does not print, and that have
     neither choices nor a reason, are named.
     """
-    from fedleak_book import paths
-    from fedleak_book.experiments import Results, completeness, judged, published, running
+    if name:
+        paths.with_experiments(name)
+    from fedleak_book.experiments import Results, completeness, judged, published
 
     for chapter in [name] if name else paths.chapters_with_claims():
-        running.declared(chapter)  # raises for a name that is no chapter's
         if measured := Results(chapter, device="cpu").measure():
             judged.keep(chapter, measured)
         typer.echo(f"measured the claims of {chapter}")
@@ -61,6 +65,8 @@ def recheck(
     budget: Annotated[float, typer.Option(help="Recorded computing time of the drawn settings, in seconds.")] = 60,
 ) -> None:
     """Compute randomly drawn recorded results again, and compare."""
+    if name is not None:
+        paths.with_experiments(name)
     from fedleak_book.experiments import recheck as again
 
     seed = date.today().toordinal() if seed is None else seed
@@ -84,7 +90,5 @@ def scoreboard_command(
     A: at the paper's own settings. B: at every plausible choice of what the paper does not print. C: with fewer images,
     whose effect was measured elsewhere. D: at other settings.
     """
-    from fedleak_book import scoreboard
-
     chapters = scoreboard.overview()
     typer.echo(json.dumps(chapters, indent=1) if as_json else scoreboard.table(chapters))

@@ -2,7 +2,16 @@
 
 from typing import Any
 
-__all__ = ["ASSIGNMENTS", "Result", "assignment", "check"]
+__all__ = ["ASSIGNMENTS", "NAMES", "Result", "assignment", "check", "named"]
+NAMES = ("llg", "lia_sa", "rlu", "gdbr", "agic", "defences")
+"""Of the assignments, in the book's order."""
+
+
+def named(name: str) -> str:
+    """Return an assignment's name; if there is none, a `ValueError` says which there are."""
+    if name not in NAMES:
+        raise ValueError(f"unknown assignment {name!r}; there are: {', '.join(NAMES)}")
+    return name
 
 
 def __getattr__(name: str) -> Any:

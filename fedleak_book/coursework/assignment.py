@@ -92,7 +92,8 @@ class Result:
         return self.points == self.maximum
 
     def __str__(self) -> str:
-        lines, message = [], ""
+        lines: list[str] = []
+        message = ""
         for outcome in self.outcomes:
             again = message == outcome.message != ""  # a file that cannot be run says so once
             lines.append(str(replace(outcome, message="as above", detail="", hint="") if again else outcome))
@@ -131,7 +132,8 @@ class Assignment:
         def register(table: Callable[[Student, int], list[dict]]) -> None:
             def measure(student: Student, generator: Generator) -> None:
                 seed, first = seed_of(generator), "correct the functions first"
-                students_own, trouble = None, None
+                students_own: Any = None
+                trouble: Trouble | None = None
                 try:
                     students_own = student("measure", seed)
                 except Trouble as error:

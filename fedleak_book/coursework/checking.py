@@ -1,6 +1,7 @@
 """Check one's own solution, in a notebook or a script."""
 
 import contextlib
+import importlib
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -9,20 +10,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedleak_book.coursework import wire
+from fedleak_book.coursework import NAMES, named, wire
 from fedleak_book.coursework.assignment import Assignment, Check, Outcome, Result, Student, run_check
-from fedleak_book.coursework.checks import agic, defences, gdbr, lia_sa, llg, rlu
 from fedleak_book.coursework.worker import Submission, value_of
 
-ASSIGNMENTS = {module.ASSIGNMENT.name: module.ASSIGNMENT for module in (llg, lia_sa, rlu, gdbr, agic, defences)}
+ASSIGNMENTS: dict[str, Assignment] = {
+    name: importlib.import_module(f"fedleak_book.coursework.checks.{name}").ASSIGNMENT for name in NAMES
+}
 """By name, in the book's order."""
 
 
 def assignment(name: str) -> Assignment:
     """Return an assignment by its name; if there is none, a `ValueError` says which there are."""
-    if name not in ASSIGNMENTS:
-        raise ValueError(f"unknown assignment {name!r}; there are: {', '.join(ASSIGNMENTS)}")
-    return ASSIGNMENTS[name]
+    return ASSIGNMENTS[named(name)]
 
 
 def local(functions: Mapping[str, Any]) -> Student:
@@ -89,7 +89,8 @@ def check(
         Print the feedback.
     """
     chosen = assignment(name)
-    checks, submission = chosen.checks, None
+    checks = chosen.checks
+    submission: Submission | None = None
     if _CHECKING.get():
         return Result(name, ())
     if isinstance(solution, str | Path):

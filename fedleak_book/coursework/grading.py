@@ -7,6 +7,7 @@ the inputs and returns values, see `fedleak_book.coursework.sandbox`.
 import contextlib
 import csv
 import hashlib
+import io
 import multiprocessing
 import os
 from collections import defaultdict
@@ -17,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pandas as pd
 import torch
 
 from fedleak import files
@@ -25,14 +25,13 @@ from fedleak_book import paths
 from fedleak_book.coursework import similarity
 from fedleak_book.coursework.assignment import Outcome, Result, run_check
 from fedleak_book.coursework.checking import ASSIGNMENTS, assignment
+from fedleak_book.coursework.gradebook import UNGRADED
 from fedleak_book.coursework.sandbox import Remote, Way, isolation
 
 LARGEST = 2**20
 """Bytes of a submission; a notebook, with pictures in it, may have 20 times as many."""
 FIXED = ("student", "assignment", "points", "max", "seconds", "error", "isolation", "similar", "imports", "file")
 """Columns of the grade book before those of the checks."""
-UNGRADED = "not graded"
-"""Status of checks that the machine's fault kept from running; `grade` tries them again when it resumes."""
 
 
 class Submission(NamedTuple):
@@ -212,11 +211,12 @@ def grade(
     """
     if not (settings.timeout > 0 and jobs > 0):
         raise ValueError(f"the time limit and the jobs are positive, got {settings.timeout:g} s and {jobs}")
-    handed_in = submissions(folder, only)
-    settings = settings._replace(hidden=(folder, *settings.hidden), way=settings.way or isolation())
-    names = dict.fromkeys(submission.assignment for submission in handed_in)
+    expected = submissions(folder, only)
+    way = settings.way or isolation()
+    settings = settings._replace(hidden=(folder, *settings.hidden), way=way)
+    names = dict.fromkeys(submission.assignment for submission in expected)
     columns = [*FIXED, *(f"{name}.{check.name}" for name in names for check in ASSIGNMENTS[name].checks)]
-    texts, rows = _texts(handed_in), dict[Submission, dict[str, Any]]()
+    texts, rows = _texts(expected), dict[Submission, dict[str, Any]]()
     if resume and out.is_file():
         with out.open(newline="", encoding="utf-8") as file:
             before = {(row.get("student"), row.get("assignment")): row for row in csv.DictReader(file)}
@@ -226,13 +226,17 @@ def grade(
             if whole and row["file"] == texts_of["file"] and not row["error"].startswith(UNGRADED):
                 rows[submission] = {name: row[name] for name in columns} | texts_of
     _write(out, columns, rows.values())
-    for submission, row, text in _all([s for s in handed_in if s not in rows], settings, jobs):
-        rows[submission] = row | {"isolation": settings.way.name} | texts.get(submission, {})
-        _write(out, columns, (rows[s] for s in handed_in if s in rows))
+    for submission, row, text in _all([s for s in expected if s not in rows], settings, jobs):
+        rows[submission] = row | {"isolation": way.name} | texts.get(submission, {})
+        _write(out, columns, (rows[s] for s in expected if s in rows))
         if feedback:
             files.write_text(feedback / f"{submission.student}_{submission.assignment}.txt", text)
         yield rows[submission]
 
 
 def _write(out: Path, columns: list[str], rows: Iterable[dict[str, Any]]) -> None:
-    files.write_text(out, pd.DataFrame(rows, columns=columns, dtype=object).to_csv(index=False))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    files.write_text(out, text.getvalue())

@@ -58,7 +58,8 @@ def program(name: str, data: bytes) -> Program:
     """Return the program of a file, or of a notebook by its suffix; raise `ValueError` if this cannot be read."""
     if not name.endswith(".ipynb"):
         return Program(_IMPORT.sub(b"pass", data))
-    begins, lines = [], []
+    begins: list[int] = []
+    lines: list[str] = []
     for cell in cells(data):
         begins.append(len(lines) + 1)
         lines += python(cell).split("\n")

@@ -48,7 +48,7 @@ def _hidden() -> list[Path]:
 
     Raises `FileNotFoundError` if one that solves assignments is not where the package says.
     """
-    places = [place for place in (*_HIDDEN, Path.home()) if place.is_dir() and place != Path("/")]
+    places: list[str | Path] = [place for place in (*_HIDDEN, Path.home()) if place.is_dir() and place != Path("/")]
     with contextlib.suppress(FileNotFoundError):
         places.append(paths.root())
     for package in _packages():
@@ -60,10 +60,10 @@ def _hidden() -> list[Path]:
 
 
 def _existing(places: Iterable[str | Path]) -> list[Path]:
-    places = [Path(place).resolve() for place in places]
-    if missing := [str(place) for place in places if not place.is_dir()]:
+    resolved = [Path(place).resolve() for place in places]
+    if missing := [str(place) for place in resolved if not place.is_dir()]:
         raise FileNotFoundError(f"to be hidden from submissions, and not there: {', '.join(missing)}")
-    return places
+    return resolved
 
 
 def _needed() -> list[Path]:

@@ -25,7 +25,8 @@ class Submission:
 
     def __init__(self, path: Path, data: bytes = b"", functions: Mapping[str, Any] | None = None):
         self.path, self.data, self.functions = path, data, functions
-        self.program, self.error = Program(data), None
+        self.program = Program(data)
+        self.error: BaseException | None = None
 
     def run(self) -> Mapping[str, Any]:
         """Return the definitions; an exception of the file's first run is raised again each time."""

@@ -1,0 +1,42 @@
+"""The grade book for Canvas and Moodle."""
+
+import csv
+
+import pytest
+from typer.testing import CliRunner
+
+from fedleak import cli
+
+GRADES = """student,assignment,points,max,seconds,error
+ada,llg,8,10,1.0,
+ada,rlu,0,10,0.0,rlu.py is missing
+grace,llg,0,10,0.0,not graded: a submission's process does not start
+"""
+
+
+def rows_for(system, tmp_path):
+    (tmp_path / "grades.csv").write_text(GRADES)
+    words = ["coursework", "gradebook", str(tmp_path / "grades.csv"), str(tmp_path / "out.csv"), "--system", system]
+    assert CliRunner().invoke(cli.app, words).exit_code == 0
+    with (tmp_path / "out.csv").open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_canvas_finds_students_by_login_and_assignments_by_title(tmp_path):
+    head, most, *students = rows_for("canvas", tmp_path)
+    assert head == ["Student", "ID", "SIS Login ID", "Section", "llg", "rlu"]
+    assert most == ["Points Possible", "", "", "", "10", "10"]
+    assert [(row[2], *row[4:]) for row in students] == [("ada", "8", "0"), ("grace", "", "")]
+
+
+def test_moodle_gets_a_column_of_user_names(tmp_path):
+    assert rows_for("moodle", tmp_path) == [["username", "llg", "rlu"], ["ada", "8", "0"], ["grace", "", ""]]
+
+
+@pytest.mark.parametrize(("text", "says"), [(None, "no file"), ("a,b\n1,2\n", "not what `fedleak grade` writes")])
+def test_another_file_is_refused(tmp_path, text, says):
+    if text:
+        (tmp_path / "grades.csv").write_text(text)
+    done = CliRunner().invoke(cli.app, ["coursework", "gradebook", str(tmp_path / "grades.csv"), "out.csv"])
+    assert done.exit_code == 1
+    assert says in done.stderr
