@@ -74,3 +74,17 @@ def test_an_unknown_assignment_is_one_clear_line(tmp_path):
     assert done.exit_code == 1
     assert "nonesuch" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_autograder_needs_no_other_extra():
+    code = """
+import sys
+from importlib.machinery import PathFinder
+hidden = ("jinja2", "markdown_it", "matplotlib", "pandas", "seaborn", "tqdm", "typer", "papermill")
+installed = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *rest: None if name.split(".")[0] in hidden else installed(name, *rest)
+import fedleak_book.coursework.gradescope, fedleak_book.coursework.worker
+print("done")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "done\n", done.stderr
