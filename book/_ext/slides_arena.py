@@ -6,6 +6,7 @@ from slides import FLOOR, WIDTH, Frame, Slider, bar, pairs, rule, text
 
 from fedleak.attacks.contest import contest
 from fedleak_book.experiments import Context
+from notebooks.show import ATTACKS
 
 
 def answers() -> Slider:
@@ -27,9 +28,12 @@ def answers() -> Slider:
         exact = int((counts == truth).sum())
         drawing = "".join([rule(FLOOR), *pairs(counts, truth, 40, WIDTH - 60, float(truth.max()))])
         words = f"{right} of {size} labels right, {exact} of {len(truth)} counts"
-        frames.append(Frame(name, drawing, words))
-    message = "True counts of a trained LeNet's batch (grey), and the attack's counts, green where they are right."
-    return Slider("Attack", order.index("prior guess"), message, frames)
+        frames.append(Frame(ATTACKS.get(name, name), drawing, words))
+    message = (
+        "True counts of a trained LeNet's batch (grey), and the attack's counts, green where they are right. The "
+        "attacks are ordered by their labels right in this one batch; a random guess can be ahead there by luck."
+    )
+    return Slider("Attack", 0, message, frames)
 
 
 def fits() -> Slider:
@@ -57,4 +61,4 @@ def fits() -> Slider:
         words = f"{len(near)} batches fit; the best answer is {answer}, the formula's {formula:.1f}"
         frames.append(Frame(f"{observed:+.2f}".replace("-", "−"), "".join(parts), words.replace("-", "−")))
     message = "Bars count the batches that fit within 0.15. Green: the best answer. Line: the formula's answer."
-    return Slider("Entry of the update", 2, message, frames)
+    return Slider("Entry of the update", 0, message, frames)

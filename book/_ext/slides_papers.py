@@ -116,7 +116,7 @@ def system() -> Slider:
         "RLU searches samples whose bars meet the dotted marks, an untrained LeNet's update:"
         f" {right} of {len(order)} are right."
     )
-    return Slider("Samples", len(order) // 2, message, frames)
+    return Slider("Samples", 0, message, frames)
 
 
 def angles() -> Slider:
@@ -158,7 +158,7 @@ def angles() -> Slider:
         "The smaller the angle between the two preset directions, the more the rounding of their sum, here to 9 bits,"
         " changes the recovered lengths (blue, green)."
     )
-    return Slider("Angle between the embeddings", 1, message, frames)
+    return Slider("Angle between the embeddings", 0, message, frames)
 
 
 def gradients(values: Tensor, truth: Tensor | None, name: str) -> str:
@@ -261,4 +261,4 @@ def iterations() -> Slider:
         before = rows["psnr"]
         frames.append(Frame(str(iteration), "".join(parts), words))
     message = "One patch of a photograph. The attack that leads early need not lead later, and an image can get worse."
-    return Slider("Iteration", 4, message, frames)
+    return Slider("Iteration", 0, message, frames)
