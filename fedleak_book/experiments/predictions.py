@@ -49,17 +49,3 @@ def table(run: Results, *of: str, anchors: bool = False) -> Iterator[dict[str, s
 def _bound(item: Published) -> str:
     tolerance = f" ± {item.tolerance:g}" if item.tolerance else ""
     return item.text().replace("-", "−") + tolerance
-
-
-def verdict(run: Results, *names: str, about: str) -> str:
-    """Return one line: which predictions of a section held, with links to them and to the section's evidence."""
-    outcomes = {name: holds(run, f"{run.paper}-{name}") for name in names}
-    words = {True: "held", False: "did not", None: "not decided by these rows"}
-    parts = [
-        f"{', '.join(group)} {word}"
-        for how, word in words.items()
-        if (group := [name for name, outcome in outcomes.items() if outcome is how])
-    ]
-    page = f"../book/evidence/{run.paper}.md"
-    links = f"[predictions]({page}#every-prediction-and-its-outcome), [evidence]({page}#{about})"
-    return f"*Predictions: {'; '.join(parts)} ({links}).*"

@@ -56,7 +56,8 @@ class Number(float):
             raise ValueError("a sentence names a number that was not measured")
         text = format(float(self), plain)
         if more == "ci" and not math.isnan(self.low):
-            text += f" [{format(self.low, plain)}, {format(self.high, plain)}]"
+            low, high = (format(end, plain).removesuffix("%") for end in (self.low, self.high))
+            text += f" [{low}, {high}]"
         return text.replace("-", "−")
 
 

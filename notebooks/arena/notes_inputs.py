@@ -78,7 +78,7 @@ def soft(run):
         **Mixup** gives each label away once with λ and once with $1-\\lambda$, so that the mean of the mixed labels is the mean of the labels; it
         changes the images and the softmax alone. At B = {small} and {large}, {"; ".join(f"{name} finds {text}" for name, text in mixed.items())} of one-hot
         ones. The whole head, the learned attacker and RLU all use gradients of unmixed images. Why only the first two lose accuracy
-        was not tested. *After SPEAR* searches for the samples and not for their labels. From the trained network it splits {split["trained", MIXED]} mixed
+        was not tested. SPEAR (reimplemented) searches for the samples and not for their labels. From the trained network it splits {split["trained", MIXED]} mixed
         batches of 8, {split["trained", hard]} one-hot and {split["trained", SMOOTHED]} smoothed ones; from the untrained one {split["untrained", MIXED]},
         {split["untrained", hard]} and {split["untrained", SMOOTHED]}. In an earlier record, from the same seeds on another processor, training
         rounded differently; means of its trained cells differ by up to six points.
@@ -150,7 +150,7 @@ def inputs(run):
         The table shows the best attack that reads the update. MNIST is LeNet's, from the records of the boards and of the schemes.
         """,
         markdown(table),
-        f"From the trained networks' batches of eight, *after SPEAR* splits {whole}, without a wrong label. Attacks that rejected updates, with the reason:",
+        f"From the trained networks' batches of eight, SPEAR (reimplemented) splits {whole}, without a wrong label. Attacks that rejected updates, with the reason:",
         markdown(out.reset_index().to_dict("records")),
         """
         **Other traces in an update.** *units at 0*: the share of the last layer's inputs that are 0 for all samples of the batch (their column of its gradient is 0).

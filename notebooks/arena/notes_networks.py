@@ -76,11 +76,11 @@ def splitting(run):
     combined = trained["after SPEAR"].fillna(trained["learned"]).mean()
     assert (read == 1).all(), "what it reads is right"
     return f"""
-    *After SPEAR* needs no images and no training. It searches the gradient of a layer with ReLUs for the samples of the batch, and rejects the update where no
+    SPEAR (reimplemented) needs no images and no training. It searches the gradient of a layer with ReLUs for the samples of the batch, and rejects the update where no
     splitting fits. It splits {count["trained"]} of {asked["trained"]} updates of 8 from a trained LeNet and {count["untrained"]} of {asked["untrained"]} from an untrained
     one, without a wrong label. The attacker sees when it fails and can then use another attack. With the learned attacker for the other updates,
     {combined:.2f} of the labels from the trained LeNet are recovered; the learned
-    attacker alone recovers {trained["learned"].mean():.2f}. *After SPEAR* does not apply to batches of more than 16 samples, nor to ResNet-18, whose last layer has no
+    attacker alone recovers {trained["learned"].mean():.2f}. SPEAR (reimplemented) does not apply to batches of more than 16 samples, nor to ResNet-18, whose last layer has no
     other fully connected layer below it.
     """
 
@@ -157,7 +157,7 @@ def others(run):
         markdown(cells(e.EXCLUSIVE, "alone", "peeled")),
         f"""
         **Many rounds of one client.** LDIA {{cite:p}}`gu2023ldia` trains a network on the changes of shadow clients' heads in the rounds that it
-        observes. We had its released code and the paper's abstract, so its printed values are not compared. *After LDIA* is our smaller reimplementation: a
+        observes. We had its released code and the paper's abstract, so its printed values are not compared. LDIA (reimplemented) is our smaller reimplementation: a
         LeNet, {rounds["samples"]} images per user with Dirichlet shares (α = {rounds["alpha"]}), {rounds["steps"]} local steps at the rate {rounds["lr"]}, 4 users and 100 shadow
         clients of 500 auxiliary images, one to ten classes each. The released code has 100 users, five epochs with momentum, 1,000 shadows, ten rounds, two
         convolutions before the fully connected layers, and for each shadow a global model of its own; here the shadows start from the server's.

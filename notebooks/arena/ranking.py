@@ -139,6 +139,7 @@ RESCORED = {
     "rung": "+ many images a class",
 }
 RESCORED |= {name: USUAL[name] for name in ("composition", "scheme", "defence")}
+RESCORED |= {"labelling": "one-hot"}
 """The setting of `e.ANEW`; a column that a table lacks has its usual value, and any network and batch size will do."""
 
 
@@ -501,5 +502,6 @@ def score_new_attacks(run, experiment, new):
 
 def score_under_defence(run, state, **settings):
     """Return the iAcc of the best attack, and of the prior guess, in one setting of the balance."""
-    row = matching_rows(load_balance(run), {"state": state, **settings}).iloc[0]
+    table = rescore(run, load_balance(run))
+    row = matching_rows(table, {"state": state, **settings}).iloc[0]
     return row["iacc"], row["floor"]

@@ -69,7 +69,7 @@ def main(run):
     The leads in unbalanced batches, on MNIST and on CIFAR-10, are: {"; ".join(over)}. In balanced batches of 8, 32, 128 and 512 the leads over the
     even guess are {enumerated([v["MNIST"] for v in even], "+.2f")} on MNIST and {enumerated([v["CIFAR-10"] for v in even], "+.2f")} on CIFAR-10.
     These are means. The leads over {rival} on MNIST at B = 32 are {apart}, by network. The lead over the whole head on CIFAR-10 in
-    batches of 8 is {gap:.2f ci}. There *after SPEAR*, our reimplementation, recovers {cifar.loc[(8, "unbalanced"), "after SPEAR"]:.2f}; it uses the
+    batches of 8 is {gap:.2f ci}. There SPEAR (reimplemented), our reimplementation, recovers {cifar.loc[(8, "unbalanced"), "after SPEAR"]:.2f}; it uses the
     layers below the head. On MNIST in batches of 8 the whole head recovers {mnist.loc[(8, "unbalanced"), WHOLE]:.2f}.
 
     Tuning and judgement are separate. We chose features and the mixture of batches on one LeNet on MNIST (seed 0) with client batches of
