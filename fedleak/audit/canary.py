@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor
 
 from fedleak.audit.case import Case, fresh
@@ -68,6 +67,8 @@ def _bounds(
     scores: list[np.ndarray], thresholds: np.ndarray, delta: float, confidence: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return what each threshold shows: of ε, and of the distance of two normal distributions in deviations."""
+    from scipy import stats  # which takes a second to import
+
     (without, having), most = scores, []
     for wrong, of in (
         (len(without) - np.searchsorted(without, thresholds), len(without)),  # at or above it, without the canary

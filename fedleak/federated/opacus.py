@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor, nn
 
 from fedleak.federated.privacy import Privacy
@@ -74,6 +73,8 @@ def _bound_chance_of_shuffled(sizes: Sequence[int], rates: Sequence[float]) -> f
     """Bound the probability that Poisson sampling gives as many equal sizes, if `_may_be_shuffled` allows them."""
     if not _may_be_shuffled(sizes, rates):
         return 1.0
+    from scipy import stats  # which takes a second to import
+
     mean = sum(sizes) / len(sizes)
     chances = stats.poisson.pmf(np.arange(int(mean + 20 * math.sqrt(mean) + 20)), mean)
     chances /= math.sqrt(1 - max(rates) + 1e-9)  # a binomial distribution is narrower

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Literal
 
 import torch
-from scipy import optimize, stats
+from scipy import optimize, special
 from torch import Tensor, nn
 
 from fedleak.errors import extra
@@ -37,8 +37,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return math.inf
 
     def excess_delta(epsilon: float) -> float:
-        log_tail = epsilon + stats.norm.logcdf(-epsilon / mu - mu / 2)
-        return float(stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(min(log_tail, 0.0)) - delta)
+        log_tail = epsilon + special.log_ndtr(-epsilon / mu - mu / 2)
+        return float(special.ndtr(mu / 2 - epsilon / mu) - math.exp(min(log_tail, 0.0)) - delta)
 
     if mu <= 0 or excess_delta(0.0) <= 0:
         return 0.0
