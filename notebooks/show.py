@@ -26,6 +26,8 @@ LABELS = {
     "psnr": "PSNR [dB]",
     "regularisation": "proximal weight",
     "sigma": "σ",
+    "rate": "share",
+    "ssim": "SSIM",
     "stage": "accuracy mark",
     "steps": "m",
     "train": "training accuracy",

@@ -2,7 +2,7 @@
 
 ``data/published/<paper>/`` holds ``tables.toml`` (per table or figure: where it stands, what its columns mean, what
 holds of every row, the tolerances), one CSV for each table (settings as columns, named as our trials name them, and the
-printed values; blank: does not apply; ``?``: not printed, or lost), and ``claims.toml`` (what the text says).
+printed values; blank: does not apply; ``?``: not known, ``book/data.md``), and ``claims.toml`` (what the text says).
 """
 
 import csv

@@ -54,7 +54,7 @@ class Difference:
         if self.why:
             return self.why
         named = TITLES.get(self.setting, lambda value: value)
-        theirs = "lost or not printed" if self.paper == LOST else _text(named(self.paper))
+        theirs = "not known" if self.paper == LOST else _text(named(self.paper))
         ours = "" if self.ours is None and self.paper == LOST else f" {_text(named(self.ours))}"
         return f"{self.setting.replace('_', ' ')}{ours}, paper {theirs}"
 

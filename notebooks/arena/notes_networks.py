@@ -149,8 +149,7 @@ def others(run):
         """
         **Samples that peeling can reach.** A neuron with a ReLU that one sample of a batch alone activates has that sample's input in its
         gradient {cite:p}`pan2022exclusivity`. Once such samples are removed, others become alone, and so on. The share reached in the end bounds
-        every attack that isolates single samples in this way. The printed shares are those of such an attack. We have them from a machine-read scan (OCR),
-        not from the paper, and do not know whether its pixels are normalised or its first layer has a bias. All four combinations are
+        every attack that isolates single samples in this way. The printed shares are those of such an attack ({ref}`where we have them from <not-known>`). We do not know whether its pixels are normalised or its first layer has a bias. All four combinations are
         below: *alone* at first, *peeled* in the end. We count activations only, in double precision, and ran no attack. n counts networks, with ten batches
         each. CIFAR-10 is the 8,380 images that the recorded run had.
         """,

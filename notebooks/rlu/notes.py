@@ -188,14 +188,15 @@ def table4(run):
     theirs = theirs[(theirs["data"] == "svhn") & (theirs["level"] == "mild")]
     theirs = theirs.set_index(["name", "rule"])["iacc"].astype(float)
     return f"""
-    The mild settings are not readable in our copy. LeNet-5 on SVHN ran with momentum ν of 0.1, 0.3 and 0.5 and proximal weight ξ of 0.001 to 1 ({{ref}}`choices`); elsewhere
+    The mild settings are not known ({{ref}}`not-known`). LeNet-5 on SVHN ran with momentum ν of 0.1, 0.3 and 0.5 and proximal weight ξ of 0.001 to 1 ({{ref}}`choices`); elsewhere
     both are 0.1. **No ν gives SGDm's row**: from ν = {sgdm.index[0]} to {sgdm.index[-1]} LLG+ falls from {sgdm["LLG+"].iloc[0]:.2f} to {sgdm["LLG+"].iloc[-1]:.2f} (printed:
     {theirs["sgdm", "LLG+"]:.2f}), iLRG from {sgdm["iLRG"].iloc[0]:.2f} to {sgdm["iLRG"].iloc[-1]:.2f} ({theirs["sgdm", "iLRG"]:.2f}) and ZLG+ from
     {sgdm["ZLG+"].iloc[0]:.2f} to {sgdm["ZLG+"].iloc[-1]:.2f} ({theirs["sgdm", "ZLG+"]:.2f}). The printed value of LLG+ needs a small ν, those of iLRG and ZLG+ a large one. FedProx's ξ hardly
     matters: over its four values LLG+ is at {prox["LLG+"].min():.2f} to {prox["LLG+"].max():.2f} ({theirs["fedprox", "LLG+"]:.2f}), ZLG+ at {prox["ZLG+"].min():.2f} to
     {prox["ZLG+"].max():.2f} ({theirs["fedprox", "ZLG+"]:.2f}). Uninformed RLU ignores the step weights and **h**; its rows are named "RLU, ρ = 1". In
     the third round this costs {cost["scaffold"]:.2f} of iAcc under Scaffold, {cost["feddyn"]:.2f} under FedDyn and {cost["feddc"]:.2f} under FedDC. If the step weights are far
-    from 1, uninformed RLU is hardly better than the baselines. CIFAR-100 was not attempted.
+    from 1, uninformed RLU is hardly better than the baselines. On CIFAR-100
+    a VGG-16 with a quarter of the channels stands in for VGG-16, with one client of each of three networks.
     """
 
 
@@ -223,7 +224,7 @@ def fig3(run):
     The objective is that of InvG (the paper says IG),
     $1-\cos\big(\nabla\mathcal L(\hat{{\mathbf x}},\hat{{\mathbf y}}),\,\nabla\mathcal L(\mathbf x,\mathbf y)\big)+\lambda_{{\mathrm{{TV}}}}\,\mathrm{{TV}}(\hat{{\mathbf x}})$,
     with Adam. All three start from the same dummy images. Reconstructions are paired with the originals so that the total squared error is least.
-    Batch size, iterations, learning rate and $\lambda_{{\mathrm{{TV}}}}$ are not readable in our copy. Here they are 2, 160, 0.1 and $10^{{-4}}$, on the central
+    Batch size, iterations, learning rate and $\lambda_{{\mathrm{{TV}}}}$ are not known ({{ref}}`not-known`). Here they are 2, 160, 0.1 and $10^{{-4}}$, on the central
     12 × 12 pixels of CIFAR-10's images and one gradient of an untrained network in evaluation mode. We chose the four times wider network for the
     comparison before the run. LPIPS is computed on the images enlarged to 32 × 32.
 

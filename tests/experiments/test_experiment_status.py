@@ -103,7 +103,7 @@ def test_what_the_paper_leaves_open_stays_open_where_nothing_was_measured():
     cell = {"data": "cifar10", "lr": "?", "steps": 2.0}
     head = {"keys": ["data"], "fixed": cell, "axes": {"batch_size": [1, 2]}}
     value = item(column="asr", cell=cell)
-    assert [str(d) for d in status.unprinted(Table("p", "t", head, {}), value)] == ["lr, paper lost or not printed"]
+    assert [str(d) for d in status.unprinted(Table("p", "t", head, {}), value)] == ["lr, paper not known"]
     claim = item(cell={"batch_size": 2})
     assert [d.setting for d in status.unprinted(Table("p", "t", head, {}), claim)] == ["lr"]
     rules = [{"setting": "lr", "when": {"steps": 2.0}, "evidence": "table9"}]
