@@ -131,6 +131,14 @@ def test_minimise_solves_what_can_be_solved_by_hand():
     torch.testing.assert_close(minima, torch.tensor([[0.2, 0.3, 0.5], [1.0, 0, 0]]).double(), atol=1e-6, rtol=0)
 
 
+def test_a_prior_of_other_batches_is_refused():
+    with pytest.raises(ValueError, match=r"labels \[batches, 6\] of 3 classes, got \[2, 7\]"):
+        learned.train(MODEL, pool(), B, prior=lambda batches, size, n, _: torch.zeros(batches, size + 1).long())
+    with pytest.raises(ValueError, match="of 3 classes"):
+        learned.train(MODEL, pool(), B, prior=lambda batches, size, n, _: torch.full((batches, size), n))
+
+
+@pytest.mark.slow
 def test_who_knows_that_batches_are_of_one_class_names_one_class(attacker):
     def single(batches, batch_size, n_classes, generator):
         return torch.randint(n_classes, (batches, 1), generator=generator).expand(-1, batch_size)
@@ -139,10 +147,6 @@ def test_who_knows_that_batches_are_of_one_class_names_one_class(attacker):
     updates, truth = drawn(60, seed=21, composition="single")
     right = [torch.equal(informed.read(u, MODEL).counts, t) for u, t in zip(updates, truth, strict=True)]
     assert sum(right) > 0.95 * len(right)
-    with pytest.raises(ValueError, match=r"labels \[batches, 6\] of 3 classes, got \[2, 7\]"):
-        learned.train(MODEL, pool(), B, prior=lambda batches, size, n, _: torch.zeros(batches, size + 1).long())
-    with pytest.raises(ValueError, match="of 3 classes"):
-        learned.train(MODEL, pool(), B, prior=lambda batches, size, n, _: torch.full((batches, size), n))
     mixed, _ = drawn(20, seed=22, composition="balanced")  # its simulation has no such batches
     named = [[(reader.read(u, MODEL).counts > 0).sum().item() for u in mixed] for reader in (informed, attacker)]
     assert sum(named[0]) < sum(named[1])
