@@ -205,8 +205,9 @@ class Remote:
                     command, cwd=self.work, env=environment, start_new_session=True, **streams
                 )
             until = time.monotonic() + START
+            wire.send(self.link, [self.name, self.source.decode("latin-1"), self.limit], until)
             if wire.receive(self.link, until) == "ready":
-                return wire.send(self.link, [self.name, self.source.decode("latin-1"), self.limit], until)
+                return
         except TimeoutError:
             self.close()
             raise Slow(f"a submission's process does not start within {START:g} s: is the machine busy?") from None

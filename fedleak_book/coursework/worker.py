@@ -101,8 +101,12 @@ def serve(link: socket.socket) -> None:
     import fedleak_book.coursework.given  # noqa: F401
     from fedleak_book import coursework
 
-    wire.send(link, "ready")
     name, text, seconds = wire.receive(link)
+    if name.endswith(".ipynb"):
+        import IPython.core.inputtransformer2  # noqa: F401
+        import nbformat  # noqa: F401
+    os.dup2(1, 2)  # until here the grader reads why a process does not start
+    wire.send(link, "ready")
     _limit_resources(seconds)
     path, data = Path(name), text.encode("latin-1")
     os.mkdir("own")  # PyTorch leaves a cache where it starts
@@ -127,6 +131,6 @@ def _limit_resources(seconds: float) -> None:
 
 if __name__ == "__main__":
     grader, nothing = socket.socket(fileno=os.dup(0)), os.open(os.devnull, os.O_RDWR)
-    for number in range(3):
+    for number in range(2):
         os.dup2(nothing, number)
     serve(grader)

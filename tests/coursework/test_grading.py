@@ -3,6 +3,8 @@
 import csv
 import json
 import os
+import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +14,7 @@ from forgeries import SOLUTION
 from typer.testing import CliRunner
 
 from fedleak import cli
+from fedleak_book import coursework, paths
 from fedleak_book.coursework import grading, sandbox
 from fedleak_book.coursework.grading import Settings, Submission
 from fedleak_book.coursework.sandbox import Remote, isolation
@@ -119,6 +122,24 @@ def test_a_folder_to_hide_that_is_not_there_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(sandbox.similarity, "FORBIDDEN", ("fedleak.nowhere",))
     with pytest.raises(FileNotFoundError, match=r"fedleak\.nowhere"):
         Remote("lia_sa.py", b"", 1.0, (), sandbox.Way(""))("system")
+
+
+def test_the_clone_is_hidden_and_the_packages_in_it_are_shown():
+    hidden, needed = sandbox._hidden(), sandbox._needed()
+    assert paths.root() in hidden
+    assert paths.root() not in needed
+    assert {paths.root() / "fedleak", paths.root() / "fedleak_book"} <= {*needed}
+    assert {paths.root() / "fedleak" / "attacks", Path(coursework.__file__).parent / "checks"} <= {*hidden}
+
+
+def test_a_clone_in_a_home_folder_is_isolated_alike():
+    code = "from fedleak_book.coursework import sandbox\nprint(sandbox.isolation().name)"
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    settings = {"cwd": "/", "env": kept | {"HOME": str(paths.root().parent)}, "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, "-c", code], check=False, **settings)
+    if "No module named 'fedleak" in done.stderr:
+        pytest.skip("the package is not installed")
+    assert done.stdout.strip() == isolation().name, done.stderr
 
 
 def test_weaker_isolation_has_its_reason(monkeypatch):
