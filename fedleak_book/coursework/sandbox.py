@@ -28,7 +28,7 @@ from fedleak_book.coursework import similarity, wire
 from fedleak_book.coursework.assignment import Trouble
 from fedleak_book.coursework.worker import value_of
 
-START = 120.0
+START = 300.0
 """Seconds that PyTorch may take to start; they are not the submission's."""
 SHARE = 1 / 2
 """What one check may take of the time: a function that never returns does not cost the points of the others."""
