@@ -58,6 +58,9 @@ def quiet(*models: nn.Module, seed: int = 0) -> Iterator[None]:
     """Switch off what is random in models, apart from batch statistics, and draw random numbers from `seed`."""
     modules = [module for model in models for module in model.modules()]
     active = [module for module in modules if module.training and not isinstance(module, _NormBase)]
+    # Opacus' hooks record samples in training mode, and raise in evaluation mode
+    tables = [t for m in modules for t in (m._forward_hooks, m._backward_hooks, m._backward_pre_hooks) if t]
+    hooks = [(table, key, hook) for table in tables for key, hook in table.items() if _is_of_opacus(hook)]
     devices = {p.device for model in models for p in model.parameters() if p.is_cuda and torch.cuda.is_initialized()}
     # cuDNN does not differentiate recurrent layers in evaluation mode, and never twice.
     is_recurrent = any(isinstance(module, nn.RNNBase) for module in modules)
@@ -68,10 +71,19 @@ def quiet(*models: nn.Module, seed: int = 0) -> Iterator[None]:
         try:
             for module in active:
                 module.training = False
+            for table, key, _ in hooks:
+                del table[key]
             yield
         finally:
             for module in active:
                 module.training = True
+            for table, key, hook in hooks:
+                table[key] = hook
+
+
+def _is_of_opacus(hook: Any) -> bool:
+    module = getattr(getattr(hook, "func", hook), "__module__", None)
+    return isinstance(module, str) and module.startswith("opacus.")
 
 
 def admit(update: Update, model: nn.Module) -> Update:

@@ -56,6 +56,8 @@ def labelled(
 ) -> tuple[list[Update], Tensor]:
     """Return updates as a list, and their labels ``[N, samples]``, which `rule` infers if None are given."""
     update_list = [updates] if isinstance(updates, Update) else list(updates)
+    if not update_list:
+        raise ValueError("nothing to invert: no updates")
     if labels is None:
         labels = torch.stack([inferred(u, model, rule) for u in update_list])
     return update_list, as_labels(torch.as_tensor(labels)).reshape(len(update_list), -1)
