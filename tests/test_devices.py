@@ -372,6 +372,7 @@ APART = {
     "adapter fit": by_samples,
     "embedding rows": by_words,
     "head splitting": by_many_classes,
+    "least squares, any scale": by_samples,
     "peeling": by_samples,
 }
 
