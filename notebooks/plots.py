@@ -175,16 +175,14 @@ def curves(
         Line2D([], [], color=c, marker=m, label=name) for name, (c, m) in style.items()
     ]
     handles.append(Patch(color="grey", alpha=0.3, label="95 % interval of the mean"))
-    look = {
-        "ncols": min(2 * columns, 6) if columns > 1 else 3,
-        "frameon": False,
-        "fontsize": SMALL,
-    }
     names = [handle.get_label() for handle in handles]
     if printed is not None:
         crosses = printed["x"].notna() & (printed["low"] == printed["high"])
         handle, name = paper_entry(not crosses.all(), bool(crosses.any()))
         handles, names = [*handles, handle], [*names, name]
+    most = min(2 * columns, 6) if columns > 1 else 3
+    even = math.ceil(len(names) / math.ceil(len(names) / most))  # per line
+    look = {"ncols": even, "frameon": False, "fontsize": SMALL}
     figure.legend(
         handles, names, loc="outside upper center", **look
     )  # in view while the first panels are
