@@ -202,6 +202,7 @@ def input_shape(model: nn.Module) -> tuple[int, ...]:
     if len(accepted_shapes) != 1:
         reason = "several usual sizes fit" if accepted_shapes else "no usual size fits"
         raise ValueError(
-            f"cannot tell the input shape of this model ({reason}): note it, model.input_shape = (C, H, W)"
+            f"cannot tell the input shape of this model ({reason}): note it, model.input_shape = (C, H, W), or pass "
+            "shape=(C, H, W) where this is an option"
         )
     return accepted_shapes[0]
