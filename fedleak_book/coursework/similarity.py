@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from fedleak_book.coursework import notebook
 
 FORBIDDEN = ("fedleak.attacks", "fedleak_book.coursework.checks", "fedleak.audit")
-UNNEEDED = ("builtins", "ctypes", "fedleak.federated.defences", "gc", "importlib", "inspect", "multiprocessing", "os")
-UNNEEDED += ("socket", "subprocess", "sys")
+UNNEEDED = (
+    *("builtins", "ctypes", "fedleak.federated.defences", "gc", "importlib", "inspect", "multiprocessing", "os"),
+    *("socket", "subprocess", "sys"),
+)
 """Packages that solve assignments, which the sandbox hides, and modules that no assignment needs."""
 LENGTH = 12
 """Words of the syntax tree that make one piece."""
