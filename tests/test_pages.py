@@ -21,16 +21,19 @@ VIEWS = (*tools.VIEWS, *((width, "light") for width in (320, 768, 1024, 1199)))
 """Where the pages are looked at: phones, tablets, half a screen of a laptop, with the theme's breaks."""
 
 
+MOST_NODES, MOST_BYTES = 20_000, 1_500_000
+
+
 class Page(html.parser.HTMLParser):
     """The ids, links and loaded files of one page."""
 
     def __init__(self, path):
         super().__init__()
-        self.ids, self.links, self.loads, self.unnamed = set(), set(), set(), []
+        self.ids, self.links, self.loads, self.unnamed, self.nodes = set(), set(), set(), [], 0
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attributes):
-        attribute = dict(attributes)
+        attribute, self.nodes = dict(attributes), self.nodes + 1
         self.ids.update(filter(None, [attribute.get("id"), attribute.get("name") if tag == "a" else None]))
         if tag == "a" and attribute.get("href"):
             self.links.add(attribute["href"])
@@ -75,6 +78,12 @@ def test_pages_load_nothing_from_elsewhere(pages):
         for load in page.loads:
             if not is_outside(load):
                 assert (path.parent / urlsplit(load).path).exists(), (path, load)
+
+
+def test_pages_are_of_a_size_that_a_browser_holds(pages):
+    for path, page in pages.items():
+        assert page.nodes <= MOST_NODES, (path.name, page.nodes)
+        assert path.stat().st_size <= MOST_BYTES, (path.name, path.stat().st_size)
 
 
 def test_pages_describe_pictures_and_name_no_machine_or_foreign_repository(pages):
