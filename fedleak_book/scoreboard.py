@@ -16,12 +16,14 @@ from fedleak_book import paths
 if TYPE_CHECKING:
     from fedleak_book.experiments.published import Published
 
-AGREES, BETTER, DIFFERS, DEPENDS, OPEN = "agrees", "better", "differs", "depends", "open"
+AGREES, WITHIN = "agrees", "agrees within the tolerance"
+"""With the print: the interval holds a value that the paper prints or allows; or by the tolerance alone."""
+BETTER, DIFFERS, DEPENDS, OPEN = "better", "differs", "depends", "open"
 NOT_ATTEMPTED = "not attempted"
-DECIDED = (AGREES, BETTER, DIFFERS)
+DECIDED = (AGREES, WITHIN, BETTER, DIFFERS)
 HELD, FAILED = "held", "did not hold"
 """What became of a prediction."""
-SIGNS = {AGREES: "✓", BETTER: "▲", DIFFERS: "✗", DEPENDS: "⇄", OPEN: "≈", NOT_ATTEMPTED: "—", HELD: "✓", FAILED: "✗"}
+SIGNS = {AGREES: "✓", WITHIN: "✓", BETTER: "▲", DIFFERS: "✗", DEPENDS: "⇄", OPEN: "≈", NOT_ATTEMPTED: "—", HELD: "✓", FAILED: "✗"}
 GRADES = "ABCD"
 PRINTED, REPEATED, BEYOND, PREDICTION = "printed", "repeated", "beyond", "prediction"
 """What a value is: printed by its paper; one more print of a measurement that is counted once; ours; foretold by us."""

@@ -132,16 +132,18 @@ def papers(*rows):
 
 
 def test_the_scoreboard_in_short_keeps_grades_and_ours_apart():
-    judgements = [("agrees", "A"), ("agrees", "A"), ("differs", "A"), ("open", "D"), ("not attempted", "")]
+    alone = ("agrees within the tolerance", "A")
+    judgements = [("agrees", "A"), alone, ("differs", "A"), ("open", "D"), ("not attempted", "")]
     table = cells(
         generated.scoreboard_in_short(
             papers(*(row(*judgement) for judgement in judgements), row("agrees", beyond=True, of="beyond"))
         )
     )
-    assert table[0][2:] == ["agrees", "better", "differs", "open", "depends", "not attempted"]
-    assert table[1] == ["[LLG](/notebooks/llg.ipynb)", "A", "2", "·", "1", "·", "·", "·"]
-    assert table[2][1:] == ["D", "·", "·", "·", "1", "·", "·"]
-    assert table[3][1:] == ["–", "·", "·", "·", "·", "·", "1"]
+    assert table[0][2:5] == ["agrees", "agrees within the tolerance", "better"]
+    assert table[0][5:] == ["differs", "open", "depends", "not attempted"]
+    assert table[1] == ["[LLG](/notebooks/llg.ipynb)", "A", "1", "1", "·", "1", "·", "·", "·"]
+    assert table[2][1:] == ["D", "·", "·", "·", "·", "1", "·", "·"]
+    assert table[3][1:] == ["–", "·", "·", "·", "·", "·", "·", "1"]
     assert table[4][:3] == ["[LLG](/notebooks/llg.ipynb), our own extensions", "A", "1"]
 
 

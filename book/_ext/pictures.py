@@ -16,7 +16,8 @@ from fedleak_book.scoreboard import SIGNS, is_counted
 Row = dict[str, Any]
 CELL, GAP, PER_COLUMN = 11, 2, 5
 WORDS = {
-    scoreboard.AGREES: "agrees: inside the band",
+    scoreboard.AGREES: "agrees with the print, inside the band",
+    scoreboard.WITHIN: "agrees within the tolerance alone, beside the print",
     scoreboard.BETTER: "a better attack than printed",
     scoreboard.DIFFERS: "differs: outside the band",
     scoreboard.DEPENDS: "depends on what the paper does not print",

@@ -93,6 +93,11 @@ class Published:
         slack = self.tolerance + (-1e-9 if strict else 1e-9)
         return low - slack, high + slack
 
+    def prints(self, low: float, high: float) -> bool:
+        """Return whether an interval holds a value that the paper prints, or that its bound or range allows."""
+        bottom, top = self._ends
+        return low <= top + 1e-9 and high >= bottom - 1e-9
+
     def text(self) -> str:
         """Return the published value as the tables print it."""
         if isinstance(self.published, tuple):

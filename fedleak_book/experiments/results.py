@@ -18,7 +18,8 @@ from fedleak_book.experiments.kinds import NUMBER, Kind, interval
 from fedleak_book.experiments.records import NOW, RECORDED
 from fedleak_book.experiments.status import Measured
 
-REPRODUCED = {verdicts.AGREES: True, verdicts.BETTER: True, verdicts.DIFFERS: "not"}
+ALONE = "by the tolerance alone"
+REPRODUCED = {verdicts.AGREES: True, verdicts.WITHIN: ALONE, verdicts.BETTER: True, verdicts.DIFFERS: "not"}
 """How the line below a section's results counts a verdict; all others, such as open ones, are undecided."""
 
 
@@ -201,11 +202,11 @@ class Results:
         if not rows:
             raise ValueError(f"no value of {self.paper} has an anchor among {', '.join(anchors)}")
         counts = Counter(REPRODUCED.get(row["verdict"], "undecided") for row in rows)
-        rest = "".join(f", {counts[word]} {word}" for word in ("not", "undecided") if counts[word])
+        rest = "".join(f", {counts[word]} {word}" for word in (ALONE, "not", "undecided") if counts[word])
         sentence = f"{counts[True]} of {len(rows)} printed values reproduced{rest}"
         if len(rows) == 1:
-            sentence = "Printed value " + {True: "", "not": "not "}.get(*counts, "un") + "reproduced"
-            sentence = sentence.replace("unreproduced", "undecided")
+            outcomes = {True: "reproduced", ALONE: f"reproduced {ALONE}", "not": "not reproduced"}
+            sentence = f"Printed value {outcomes.get(*counts, 'undecided')}"
         return f"*{sentence} ([details](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))})).*"
 
 

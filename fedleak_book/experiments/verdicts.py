@@ -27,6 +27,7 @@ from fedleak_book.scoreboard import (
     NOT_ATTEMPTED,
     OPEN,
     SIGNS,
+    WITHIN,
 )
 
 BLOCKS = ("not printed", "data", "GPU", "computing", "trials")
@@ -50,7 +51,7 @@ def of_interval(item: Published, low: float, high: float) -> str:
     """Return how an interval lies to a value's band; NaN leaves it open."""
     bottom, top = item.band
     if bottom <= low and high <= top:
-        return AGREES
+        return AGREES if item.prints(low, high) else WITHIN
     if high < bottom or low > top:
         better = item.attack and item.kind in ("value", "between") and item.direction != "neither"
         return BETTER if better and (low > top) == (item.direction == "higher") else DIFFERS
@@ -95,10 +96,14 @@ def tally(words: Sequence[str]) -> str:
 
 
 def _together(words: Sequence[str], decides: bool = True) -> str:
-    """Return the verdict of several: theirs if it is one, else open, or that it depends where decided ones differ."""
-    if len(set(words)) == 1:
-        return words[0]
-    return DEPENDS if decides and (DEPENDS in words or len(set(words) & set(DECIDED)) > 1) else OPEN
+    """Return the verdict of several: theirs if it is one, else open, or that it depends where decided ones differ.
+
+    Of those that agree the weaker counts.
+    """
+    plain = {AGREES if word == WITHIN else word for word in words}
+    if len(plain) == 1:
+        return WITHIN if WITHIN in words else words[0]
+    return DEPENDS if decides and (DEPENDS in words or len(plain & set(DECIDED)) > 1) else OPEN
 
 
 def _scanned(item: Published, points: Sequence[Measured], rules: Choices, grade: str) -> Judgement | None:
@@ -152,7 +157,7 @@ def judge(item: Published, paper: str, points: Sequence[Measured], rules: Choice
     verdict = _together([j.verdict for j in judged], grade != "D")
     if len(judged) > 1:
         summary = "; ".join(f"{name} {j.point.ours:.3g}" for name, j in zip(names, judged, strict=True))
-        notes.insert(0, f"{sum(j.verdict == AGREES for j in judged)} of {len(judged)} readings agree: {summary}")
+        notes.insert(0, f"{sum(j.verdict in (AGREES, WITHIN) for j in judged)} of {len(judged)} readings agree: {summary}")
     points = tuple(point for j in judged for point in j.points)
     notes.append(judged[0].point.note)
     return Judgement(verdict, grade, judged[0].point, "; ".join(filter(None, dict.fromkeys(notes))), points)

@@ -17,7 +17,7 @@ from fedleak_book.experiments.experiment import Experiment, grid
 from fedleak_book.experiments.kinds import MEAN, difference
 from fedleak_book.experiments.published import LOST, Paper, Table
 from fedleak_book.experiments.status import Difference, Measured
-from fedleak_book.experiments.verdicts import AGREES, BETTER, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN
+from fedleak_book.experiments.verdicts import AGREES, BETTER, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN, WITHIN
 
 RATES = Choice("lr", (0.01, 0.03), ("code", "three times as high"), "table")
 SCALES = Choice("scale", ("raw", "half"), ("code", "tutorial"), "paper", {"net": "lenet"})
@@ -53,6 +53,9 @@ def judged(points, rules=RULES, **changes):
     [
         ({}, 0.86, 0.94, 10, AGREES),
         ({}, 0.85, 0.94, 10, AGREES),  # the band has its ends
+        ({}, 0.86, 0.89, 10, WITHIN),  # beside the print
+        ({"kind": "at least"}, 0.86, 0.89, 10, WITHIN),
+        ({"kind": "at most"}, 0.91, 0.94, 10, WITHIN),
         ({}, 0.96, 0.99, 10, BETTER),
         ({"attack": False}, 0.96, 0.99, 10, DIFFERS),
         ({"direction": "lower"}, 0.96, 0.99, 10, DIFFERS),
@@ -68,6 +71,7 @@ def judged(points, rules=RULES, **changes):
         ({"kind": "at most"}, 0.0, 0.94, 10, AGREES),
         ({"kind": "at most"}, 0.96, 0.99, 10, DIFFERS),  # a bound that is broken, whatever is better
         ({"kind": "between", "published": (0.4, 0.6)}, 0.38, 0.64, 10, AGREES),
+        ({"kind": "between", "published": (0.4, 0.6)}, 0.61, 0.64, 10, WITHIN),
         ({"kind": "between", "published": (0.4, 0.6)}, 0.7, 0.8, 10, BETTER),
     ],
 )
