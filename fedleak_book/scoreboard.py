@@ -23,7 +23,8 @@ NOT_ATTEMPTED = "not attempted"
 DECIDED = (AGREES, WITHIN, BETTER, DIFFERS)
 HELD, FAILED = "held", "did not hold"
 """What became of a prediction."""
-SIGNS = {AGREES: "✓", WITHIN: "✓", BETTER: "▲", DIFFERS: "✗", DEPENDS: "⇄", OPEN: "≈", NOT_ATTEMPTED: "—", HELD: "✓", FAILED: "✗"}
+SIGNS = {AGREES: "✓", WITHIN: "✓", BETTER: "▲", DIFFERS: "✗", DEPENDS: "⇄", OPEN: "≈", NOT_ATTEMPTED: "—"}
+SIGNS |= {HELD: "✓", FAILED: "✗"}
 GRADES = "ABCD"
 PRINTED, REPEATED, BEYOND, PREDICTION = "printed", "repeated", "beyond", "prediction"
 """What a value is: printed by its paper; one more print of a measurement that is counted once; ours; foretold by us."""

@@ -102,26 +102,18 @@ class Transport:
         record = records.recorded(paper, self.record)
         if record is None or rows is None or column not in rows:
             return None
-        declared = record[1]["declared"]
-        kind = _apart(Kind(**declared["kinds"][column]), {**declared["fixed"], **rows.iloc[0].to_dict()})
-        intervals = {str(name): contrast(group, self.part, column, kind) for name, group in rows.groupby("data")}
+        intervals = {str(name): contrast(group, self.part, column) for name, group in rows.groupby("data")}
         ends = {name: pair for name, pair in intervals.items() if pair is not None}
         return Effect(self.record, self.settings, ends) if ends else None
 
 
-def _apart(kind: Kind, cell: Row) -> Kind:
-    """Return what a difference of two values of a kind is in a cell: of rates, with as many labels as they have."""
-    settled = kind.settled(cell)
-    return Kind("difference", settled.labels) if settled else DIFFERENCE
-
-
-def contrast(rows: pd.DataFrame, part: str, column: str, kind: Kind = DIFFERENCE) -> tuple[float, float] | None:
+def contrast(rows: pd.DataFrame, part: str, column: str) -> tuple[float, float] | None:
     """Return the interval of what the whole level has more than a part of it, paired by trial; None without pairs."""
     means = rows.groupby(["level", "trial"])[column].mean().unstack("level")
     if part not in means or WHOLE not in means:
         return None
     apart = (means[WHOLE] - means[part]).dropna()
-    return interval(apart.to_numpy(), kind) if len(apart) else None
+    return interval(apart.to_numpy(), DIFFERENCE) if len(apart) else None
 
 
 @dataclass(frozen=True)
@@ -203,7 +195,7 @@ class Backtest:
         return covers and self.half_width <= WIDEST
 
 
-def backtest(rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind], fixed: Row) -> Backtest:
+def backtest(rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind]) -> Backtest:
     """Predict blind, in every cell and from every other data set, what was measured at the whole level.
 
     The even trials at the part are what one would have; the effect is that of the other data set; the odd trials at
@@ -216,28 +208,24 @@ def backtest(rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind], f
             groups = rows[rows["level"].isin([part, WHOLE])].groupby([*by, "data", "level", "trial"], dropna=False)
             pairs = groups[column].mean().unstack("level")
             if {part, WHOLE} <= set(pairs):
-                tests += _predicted(pairs.dropna(subset=[part, WHOLE]), by, part, kind, fixed)
+                tests += _predicted(pairs.dropna(subset=[part, WHOLE]), by, part, kind)
     half_width = float(np.mean([half for _, half in tests])) if tests else math.inf
     return Backtest(len(tests), sum(hit for hit, _ in tests), half_width)
 
 
-def _predicted(
-    pairs: pd.DataFrame, by: Sequence[str], part: str, kind: Kind, fixed: Row
-) -> Iterator[tuple[bool, float]]:
+def _predicted(pairs: pd.DataFrame, by: Sequence[str], part: str, kind: Kind) -> Iterator[tuple[bool, float]]:
     """Yield, for each cell and pair of data sets, whether the one's effect covers the other's value, and how wide.
 
     The second is the interval's half-width. An interval is cut at 0 and 1, as every share is between them.
     """
-    for keys, cell in pairs.groupby(list(by), dropna=False):
-        apart = _apart(kind, {**fixed, **dict(zip(by, keys, strict=True))})
-        level = Kind(kind.name, apart.labels)
+    for _, cell in pairs.groupby(list(by), dropna=False):
         by_data = {name: group.reset_index() for name, group in cell.groupby(level="data")}
         for (name, group), other in itertools.product(by_data.items(), by_data):
             even, odd = group[group["trial"] % 2 == 0], group[group["trial"] % 2 == 1]
             if other == name or min(len(even), len(odd)) < 3:
                 continue
-            low, high = interval(even[part].to_numpy(), level)
-            moved = interval((by_data[other][WHOLE] - by_data[other][part]).to_numpy(), apart)
+            low, high = interval(even[part].to_numpy(), kind)
+            moved = interval((by_data[other][WHOLE] - by_data[other][part]).to_numpy(), DIFFERENCE)
             down, up = Effect("", (), {other: moved}).hull
             truth = float(np.mean(odd[WHOLE]))
             bottom, top = max(0.0, low + down), min(1.0, high + up)
@@ -250,9 +238,8 @@ def backtests(paper: str) -> dict[str, Backtest]:
     for transport in load(paper).transports:
         if transport.record not in measured and (recorded := records.recorded(paper, transport.record)):
             rows, declared = recorded[0], recorded[1]["declared"]
-            same = {name: rows[name].iloc[0] for name in declared["axes"] if rows[name].nunique() == 1}
-            kinds = {name: Kind(**kind) for name, kind in declared["kinds"].items()}
-            measured[transport.record] = backtest(rows, transport.same, kinds, same | declared["fixed"])
+            kinds = {name: Kind(kind["name"]) for name, kind in declared["kinds"].items()}
+            measured[transport.record] = backtest(rows, transport.same, kinds)
     return measured
 
 

@@ -11,12 +11,13 @@ import pandas as pd
 from scipy import stats
 
 from fedleak.intervals import MIN_EQUAL_VALUES, MIN_VALUES
-from fedleak_book.experiments import choices, records, status
+from fedleak_book.experiments import choices, looks, records, status
 from fedleak_book.experiments.choices import Effect, Transport
 from fedleak_book.experiments.experiment import Experiment
 from fedleak_book.experiments.kinds import NUMBER, Kind, stretch
 from fedleak_book.experiments.published import Paper, Published, Row, fits
 from fedleak_book.experiments.records import RECORDED
+from fedleak_book.experiments.spread import MOST, two_kinds
 from fedleak_book.experiments.status import Measured
 
 RESAMPLES, ROW_RESAMPLES = 400, 100
@@ -81,7 +82,9 @@ class Claim:
             if any(not d.why for d in about["differences"]):
                 about["effects"] = tuple(self._effects(paper, item, settled))
         about["ends"] = self.kind.range
+        about["groups"] = () if self.rows else two_kinds(_by_trial(self.statistic, cells))
         value, low, high, n = result
+        about["looks"] = max(looks.at(paper.name, experiment.name, n) for experiment in self.of)
         n *= min(e.fixed.get("block", 1) for e in self.of)  # a trial that is the mean of a block of networks
         return Measured(self.id, value, low, high, n, all(e.exact for e in self.of), **about)
 
@@ -265,6 +268,15 @@ def estimate(statistic: Statistic, cells: Sequence[Cells], kind: Kind = NUMBER) 
     means = [np.array([cell[draws[len(cell)]].mean(1) for cell in cell_set.trials]) for cell_set in cells]
     resampled = [_value(statistic, cells, [values[:, b] for values in means]) for b in range(RESAMPLES)]
     return value, *_bounds(value, resampled, n, kind), n
+
+
+def _by_trial(statistic: Statistic, cells: Sequence[Cells]) -> list[float]:
+    """Return the statistic of each trial alone; nothing where cells differ in their trials, or there are many."""
+    sizes = {len(cell) for cell_set in cells for cell in cell_set.trials}
+    if len(sizes) != 1 or not all(cell_set.trials for cell_set in cells) or max(sizes) > MOST:
+        return []
+    alone = ([np.array([cell[k] for cell in c.trials]) for c in cells] for k in range(*sizes))
+    return [_value(statistic, cells, means) for means in alone]
 
 
 def _bounds(value: float, resampled: Sequence[float], n: int, kind: Kind) -> tuple[float, float]:

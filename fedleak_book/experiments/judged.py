@@ -3,15 +3,18 @@
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+import pandas as pd
+
 from fedleak.files import write_text
 from fedleak_book import paths, scoreboard
-from fedleak_book.experiments import choices, published, records, status, verdicts
+from fedleak_book.experiments import choices, looks, published, records, status, verdicts
 from fedleak_book.experiments.choices import Effect
 from fedleak_book.experiments.kinds import Kind
+from fedleak_book.experiments.spread import two_kinds
 from fedleak_book.experiments.status import Measured
 
 Claimed = Mapping[str, Sequence[Measured]]
@@ -54,10 +57,23 @@ def _recorded_cells(paper: published.Paper) -> Mapping[str, list[dict[str, Any]]
         record = records.recorded(paper.name, path.stem)
         if record and (wanted := printed & {*record[1]["declared"]["tables"]}):
             ends = {name: Kind(**kind).range for name, kind in record[1]["declared"]["kinds"].items()}
-            settled = [{**row, "ends": ends} for row in records.settled(*record).to_dict("records")]
+            settled = [row | {"ends": ends} for row in records.settled(*record).to_dict("records")]
+            for row, groups in zip(settled, _groups(*record), strict=False):
+                row |= {"groups": groups, "looks": looks.at(paper.name, path.stem, row["n"])}
             for name in wanted:
                 cells[name] = settled + cells[name] if name == path.stem else cells[name] + settled
     return cells
+
+
+def _groups(table: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield, for each cell of a recorded table, the columns whose trials are of two kinds."""
+    declared = facts["declared"]
+    if "trial" not in table:
+        return
+    by = [name for name in [*declared["axes"], *declared["by"]] if name in table]
+    values = [name for name in declared["kinds"] if name in table]
+    for _, cell in records.units(table, by, values).groupby(by, sort=False, dropna=False):
+        yield {name: groups for name in values if (groups := two_kinds(cell[name].dropna().to_numpy()))}
 
 
 def keep(paper: str, claims: Claimed) -> None:

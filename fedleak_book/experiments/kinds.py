@@ -23,7 +23,7 @@ class Kind:
         bounds.
     labels
         How many labels a trial has at least: numbers, names of the settings that say so, or a table by setting and
-        value; their product.
+        value; their product. They say how labels of a trial hang together, and no interval depends on them.
     reference
         Of a difference: the cells that the others are compared with, whose own difference is 0 by construction.
     """
@@ -49,22 +49,27 @@ class Kind:
         return Kind(self.name, [math.prod(_number(labels, cell) for labels in self.labels)])
 
     def widened(self, mean: float, low: float, high: float, n: int) -> tuple[float, float]:
-        """Widen an interval of a mean over n trials as `fedleak.intervals.widened` does, for a rate by its labels.
+        """Widen an interval of a mean over n trials as `fedleak.intervals.widened` does: trials count, labels do not.
 
-        A rate's is never narrower than Wilson's for all of its labels, as if each were drawn by itself. For a
-        difference of rates, labels count instead of trials.
+        The labels of a trial share its network, so that thousands of right ones show as many networks as there are.
+        A rate keeps its interval near an end of the range where more than one trial is away from it.
         """
-        counted = n * math.prod(self.labels)
-        if self.name != "rate":
-            return intervals.widened(mean, low, high, counted, self.range)
-        # Wilson's centre and half-width
-        centre = (mean + Z**2 / (2 * counted)) / (1 + Z**2 / counted)
-        spread = max(0.0, mean * (1 - mean)) / counted + Z**2 / (4 * counted**2)
-        half = Z / (1 + Z**2 / counted) * math.sqrt(spread)
-        return max(0.0, float(min(low, centre - half))), min(1.0, float(max(high, centre + half)))
+        if self.name == "rate" and high > low and _away(mean, low, high, n) > 1 + 1e-9:
+            return max(0.0, float(low)), min(1.0, float(high))
+        return intervals.widened(mean, low, high, n, self.range)
 
 
-NUMBER, MEAN, DIFFERENCE = Kind("number"), Kind("mean"), Kind("difference")
+def _away(mean: float, low: float, high: float, n: int) -> float:
+    """Return how many equal trials, away from the nearer end of [0, 1] with all others at it, have mean and interval.
+
+    That is n d² / (d² + s²), for the mean's distance d from the end and the trials' standard deviation s.
+    """
+    spread = (high - low) / 2 / intervals.student(n) * math.sqrt(n)
+    distance = min(mean, 1 - mean)
+    return n * distance**2 / max(distance**2 + spread**2, 1e-300)
+
+
+NUMBER, MEAN, RATE, DIFFERENCE = Kind("number"), Kind("mean"), Kind("rate"), Kind("difference")
 
 
 def rate(*labels: Any) -> Kind:

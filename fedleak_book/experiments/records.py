@@ -5,6 +5,7 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pandas as pd
 
 from fedleak.files import write_text
 from fedleak_book import paths
+from fedleak_book.experiments import looks
 from fedleak_book.experiments.experiment import Experiment
 from fedleak_book.experiments.kinds import Kind, interval
 
@@ -55,6 +57,9 @@ def record(paper: str, artefact: str, table: pd.DataFrame, facts: Mapping[str, A
     """Write a table and its provenance under ``data/results/<paper>/``; a quick run's, below that in ``quick/``."""
     body = table.to_csv(index=False, float_format="%.7g")
     folder = paths.recorded(paper, facts.get("profile", "paper"))
+    with suppress(ValueError):  # a damaged table is replaced
+        if facts.get("profile", "paper") == "paper" and (earlier := recorded(paper, artefact)):
+            looks.note(paper, artefact, facts["declared"]["axes"], earlier[0], table)
     write_text(folder / f"{artefact}.csv", body)
     facts = {**facts, "sha256": hashlib.sha256(body.encode()).hexdigest()}
     write_text(folder / f"{artefact}.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")

@@ -11,6 +11,7 @@ from fedleak_book.experiments import records
 from fedleak_book.experiments.choices import Effect, effects
 from fedleak_book.experiments.published import LOST, Published, Row, Table, fits
 from fedleak_book.experiments.records import RECORDED
+from fedleak_book.experiments.spread import Groups
 
 FREE = (-math.inf, math.inf)
 IMMATERIAL = ("trials", "seed", "device", "threads")
@@ -87,6 +88,12 @@ class Measured:
     """Effects of some of the settings that differ, as far as they were measured."""
     ends: tuple[float, float] = FREE
     """The least and the largest value that is possible."""
+    looks: int = 1
+    """How often the trials were looked at before there were as many; see `looks`."""
+    covered: tuple[str, ...] = ()
+    """Settings whose effect the interval was widened by."""
+    groups: Groups | tuple[()] = ()
+    """What `spread.two_kinds` says of the trials' own values."""
 
 
 def sample_of(ours: Row, images: float) -> str:
@@ -171,6 +178,8 @@ def from_table(table: Table, rows: Sequence[Row]) -> dict[str, list[Measured]]:
                     "effects": applying,
                 }
                 context["ends"] = row.get("ends", {}).get(value, FREE)
+                context["looks"] = row.get("looks", 1)
+                context["groups"] = row.get("groups", {}).get(value, ())
                 values.append(Measured(item.id, row[value], low, high, int(row["n"]), **context))
         why = "" if values else table.says("missing", item.cell, value) or "not run here"
         by_id[item.id] = values or [Measured(item.id, None, source="—", note=why)]

@@ -7,7 +7,7 @@ from torch import nn
 
 from fedleak import models
 from fedleak_book.experiments import Claims, having
-from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, NUMBER, rate
+from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, NUMBER, RATE
 from notebooks.llg.experiments import (
     DLG,
     DLG_SHORT,
@@ -83,20 +83,19 @@ def ahead(t, attack, *others):
 
 
 NAMED = {"LLG": "llg", "LLG*": "llgstar", "LLG+": "llgplus"}
-LABELS = dict(zip(VARIANTS, map(rate, [16, 64, 64])))  # of their worst batches, or more
 for (algorithm, title), letter in LETTERS.items():
     place = dict(data=PLACES[title], algorithm=algorithm)
     for attack, name in NAMED.items():
         options = dict(of=FIG4, filters=place | {"attack": attack})
         if algorithm == "FedAvg":
-            options["reading"] = attack
-            for runs in [FIG4, FIG4_FACES] if letter == "h" else [FIG4]:
-                claim(
-                    f"fig4{letter}-range", lambda t: t.mean(), **options | {"of": runs}
-                )
+            runs = [FIG4, FIG4_FACES] if letter == "h" else [FIG4]
+            ends = {"lowest": min, "highest": max}  # over the batch sizes
+            for of, (end, extreme) in itertools.product(runs, ends.items()):
+                options |= dict(of=of, reading=f"{attack}, {end}")
+                claim(f"fig4{letter}-range", extreme, **options)
         else:
             id = f"fig4{letter}-{name}" + "-range" * ((letter, attack) == ("c", "LLG*"))
-            options["kind"] = LABELS[attack]
+            options["kind"] = RATE
             claim(id, lambda t: t.min(), **options)
     if algorithm == "FedSGD":
         claim(
@@ -220,9 +219,8 @@ def beside(t, net, other):
     return np.mean(t[net] - t[other])
 
 
-many = rate(32)  # a mean over all sizes counts like 64 / (1 + 1/2 + ... + 1/128) labels
 for net in PLAIN:
-    options = dict(of=FIG5, filters={"algorithm": "FedSGD", "net": net}, kind=many)
+    options = dict(of=FIG5, filters={"algorithm": "FedSGD", "net": net}, kind=RATE)
     claim(f"fig5a-{net}", lambda t: t.mean(), **options)
 most = dict(algorithm="FedSGD", batch_size=SIZES[2:])
 for id, statistic, cell in (

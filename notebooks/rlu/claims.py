@@ -3,9 +3,8 @@
 import itertools
 
 from fedleak_book.experiments import Claims
-from fedleak_book.experiments.kinds import difference, rate
+from fedleak_book.experiments.kinds import DIFFERENCE, RATE
 from notebooks.rlu.experiments import (
-    CLIENTS,
     COST,
     FIG1,
     FIG1_CIFAR100,
@@ -78,9 +77,9 @@ for rule in OTHERS:
     options = dict(of=TABLE3_VGG16, filters={"rule": rule})
     claim(f"tab3-{name}-falls", lambda t: t[5.0] - t[0.05], **options)
     claim(f"tab3-{name}-monotone", lambda t: t.diff().min(), **options)
-options, labels = dict(of=TABLE3_VGG16, filters={"rule": "RLU"}), (CLIENTS, 64, 10)
-claim("tab3-robust", lambda t: t.min(), kind=rate(*labels), **options)
-claim("tab3-rises", lambda t: t[0.05] - t[5.0], kind=difference(*labels), **options)
+options = dict(of=TABLE3_VGG16, filters={"rule": "RLU"})
+claim("tab3-robust", lambda t: t.min(), kind=RATE, **options)
+claim("tab3-rises", lambda t: t[0.05] - t[5.0], kind=DIFFERENCE, **options)
 worse = lambda t: t[["LLG+", "ZLG+"]].min(axis=1)  # noqa: E731
 for name, statistic in (
     ("ahead", lambda t: lead(t).drop(5.0).min()),
@@ -93,16 +92,14 @@ for name, statistic in (
 FEW = {"svhn": FIG2, "cifar10": FIG2, "cifar100": FIG2_CIFAR100}
 for data, of in (FEW | {"tiny-imagenet": FIG2_TINY}).items():
     fresh = dict(of=of, filters={"data": data, "stage": 0.0})
-    labels = difference(CLIENTS, of.fixed["batch_size"], 10)
     item = f"fig2-{data.replace('-', '')}"
-    claim(item, lambda t: t[100] - t[5], kind=labels, **fresh)
+    claim(item, lambda t: t[100] - t[5], kind=DIFFERENCE, **fresh)
 
 # --- Table 4 ---
 first = {"rounds": 1}
 ruled, strong = dict(of=TABLE4, wide="rule"), first | {"level": "strong"}
 unheeded = lambda t: (t["RLU"] - t["RLU, ρ = 1"]).min()  # noqa: E731
-labels = rate(CLIENTS, 32, 10)
-claim("tab4-robust", lambda t: t["RLU"].min(), filters=strong, kind=labels, **ruled)
+claim("tab4-robust", lambda t: t["RLU"].min(), filters=strong, kind=RATE, **ruled)
 claim("tab4-ahead", lambda t: lead(t).min(), filters=first, **ruled)
 claim("tab4-rho", unheeded, filters=strong | {"name": "sgdm"}, **ruled)
 
@@ -114,7 +111,7 @@ for form in ("", ", Eq. 14 as printed"):
     options = dict(reading=form[2:] or "stable fit", note=note)
     searched = dict(filters={"form": f"Alg. 2{form}"}) | gain | options
     claim("alg2-gain", lambda t: t.mean(), **searched)
-gain["kind"] = difference(CLIENTS, 32)  # labels of a step
+gain["kind"] = DIFFERENCE
 for setting in ("cifar10", "tanh", "alpha", "late", "svhn", "single", "untrained"):
     chosen = {"setting": setting, "form": "whole head"}
     claim(f"beyond-{setting}", lambda t: t.iloc[0], filters=chosen, **gain)
@@ -164,9 +161,9 @@ for metric in ("psnr", "lpips"):
 NETS = {"svhn": "lenet", "cifar10": "vgg16"}  # of Figs. 4–9 (App. B.3)
 untrained = lambda t: (t["stage"] == 0) & (t["data"].map(NETS) == t["net"])  # noqa: E731
 later = dict(of=NORMAL, filters={"data": list(NETS), "stage": [0.5, 0.7]})
-claim("normal-untrained", min, NORMAL, filters=untrained, kind=rate(100))
-claim("normal-trained", min, kind=rate(100), **later)
+claim("normal-untrained", min, NORMAL, filters=untrained, kind=RATE)
+claim("normal-trained", min, kind=RATE, **later)
 claim("fig4-zero", max, NORMAL, value="largest_mean", filters=untrained)
-claim("fig4-signs", min, value="signs", kind=rate(100), **later)
+claim("fig4-signs", min, value="signs", kind=RATE, **later)
 claim("fig10-classes", lambda t: t.iloc[0], of=PARTITIONS, filters={"alpha": 0.1})
 claim("cost-100", lambda t: t[100], of=COST)

@@ -23,10 +23,18 @@ def test_equal_values_are_no_point():
     assert high == 1
     assert interval([0.999] * 9, MEAN) == pytest.approx((0.999 * low, 0.999 + 0.001 * (1 - low)))
     assert interval([0.0] * 20, DIFFERENCE) == pytest.approx((-0.1611, 0.1611), abs=1e-4)
-    assert interval([1.0] * 3, rate(1000))[0] == pytest.approx(3000 / (3000 + 1.959964**2))
     assert all(map(math.isnan, interval([3.0] * 9, NUMBER)))
     assert interval([3.0] * 10, NUMBER) == (3, 3)
     assert all(map(math.isnan, interval([0.2, 0.4])))
+
+
+@pytest.mark.parametrize("n", [10, 40])
+def test_networks_count_and_their_labels_do_not(n):
+    unseen = 1.959964**2 / (n + 1.959964**2)
+    assert interval([1.0] * n, rate(1000)) == pytest.approx((1 - unseen, 1))
+    assert interval([1.0] * (n - 1) + [0.999], rate(1000))[0] == pytest.approx(1 - unseen, abs=1e-3), "one is away"
+    assert interval([0.0] * n, difference(1000)) == pytest.approx((-unseen, unseen))
+    assert interval([0.99, 0.98] * (n // 2), rate(1000))[0] > 0.98, "all differ from the end, and show how much"
 
 
 def test_what_a_column_is_comes_from_its_cell():
