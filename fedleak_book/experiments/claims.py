@@ -82,7 +82,8 @@ class Claim:
             if any(not d.why for d in about["differences"]):
                 about["effects"] = tuple(self._effects(paper, item, settled))
         about["ends"] = self.kind.range
-        about["groups"] = () if self.rows else two_kinds(_by_trial(self.statistic, cells))
+        if not self.rows and item.misses(*result[1:3]):
+            about["groups"] = two_kinds(_by_trial(self.statistic, cells))
         value, low, high, n = result
         about["looks"] = max(looks.at(paper.name, experiment.name, n) for experiment in self.of)
         n *= min(e.fixed.get("block", 1) for e in self.of)  # a trial that is the mean of a block of networks

@@ -98,6 +98,11 @@ class Published:
         bottom, top = self._ends
         return low <= top + 1e-9 and high >= bottom - 1e-9
 
+    def misses(self, low: float, high: float) -> bool:
+        """Return whether an interval lies wholly beside the band; NaN does not."""
+        bottom, top = self.band
+        return high < bottom or low > top
+
     def text(self) -> str:
         """Return the published value as the tables print it."""
         if isinstance(self.published, tuple):

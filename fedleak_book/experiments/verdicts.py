@@ -58,7 +58,7 @@ def of_interval(item: Published, low: float, high: float) -> str:
         if item.prints(low, high):
             return AGREES
         return OPEN if item.rows == "used" else WITHIN  # a tolerance that was written with the rows known
-    if high < bottom or low > top:
+    if item.misses(low, high):
         better = item.attack and item.kind in ("value", "between") and item.direction != "neither"
         return BETTER if better and (low > top) == (item.direction == "higher") else DIFFERS
     return OPEN
