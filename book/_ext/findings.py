@@ -202,8 +202,8 @@ def training() -> Finding:
         "labels recovered",
         "Training alone is no protection",
         "On ten LeNets trained on MNIST, our attack, which learns from simulated clients, recovers "
-        f"{ours} of the labels "
-        f"of unbalanced batches of 8. The attack that was best on other networks recovers {other}, a guess from the class shares {guess}. "
+        f"{ours} of the labels of unbalanced batches of 8. The attack that was best on other networks recovers "
+        f"{other}, a guess from the class shares {guess}. "
         f"For batches of 512 the shares are {ours_512}, {other_512} and {guess_512}.",
         "Ten networks, ten updates each, one step; 95 % intervals over the networks. No other attack ran on them. This one was chosen "
         "beforehand on three other networks, among those that answer every update (Decaf, reimplemented, at 8 and 512; "
