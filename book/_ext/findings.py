@@ -206,8 +206,9 @@ def training() -> Finding:
         f"{other}, a guess from the class shares {guess}. "
         f"For batches of 512 the shares are {ours_512}, {other_512} and {guess_512}.",
         "Ten networks, ten updates each, one step; 95 % intervals over the networks. No other attack ran on them. This "
-        "one was chosen beforehand on three other networks, among those that answer every update (Decaf, reimplemented,"
-        "at 8 and 512; RLU-WH, our variant of RLU, at 32 and 128). SPEAR (reimplemented) does not answer every "
+        "one was chosen beforehand on three other networks, among those that answer every update (Decaf, "
+        "reimplemented, at 8 and 512; RLU-WH, our variant of RLU, at 32 and 128). "
+        "SPEAR (reimplemented) does not answer every "
         "update: on those three "
         "networks it recovers all labels of 12 of 20 batches of 8 and rejects the others. Large "
         "balanced batches reveal "
