@@ -24,13 +24,12 @@ def read(*place):
 
 # --- findings ----------------------------------------------------------------------------------------------------
 
-FOUND = dict(findings.pictures())
 
-
-@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
-def test_the_committed_picture_is_of_todays_records(path):
-    drawn = re.search(r"<dc:description>(.*?)</dc:description>", path.read_text(encoding="utf-8"), re.S)
-    assert unescape(drawn[1]) == FOUND[path].says()
+@pytest.mark.parametrize("make", findings.FINDINGS, ids=lambda make: make.__name__)
+def test_the_committed_picture_is_of_todays_records(make):
+    text = (findings.FIGURES / f"finding-{make.__name__}.svg").read_text(encoding="utf-8")
+    drawn = re.search(r"<dc:description>(.*?)</dc:description>", text, re.S)
+    assert unescape(drawn[1]) == make().says()
 
 
 def test_the_committed_readme_is_of_todays_records():

@@ -1,4 +1,4 @@
-"""The figures: the same style for the same attack, recorded rows as lines, this run's on top."""
+"""The figures: the same style for the same attack, rows as lines with bands."""
 
 import io
 import re
@@ -8,12 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedleak_book.experiments.records import NOW, RECORDED
 from notebooks import plots
 
 
-def table(sources=(NOW,), panels=("(a) MNIST",), attacks=("LLG", "LLG+"), sizes=(1, 2, 8)):
-    axes = {"source": sources, "panel": panels, "attack": attacks, "batch_size": sizes}
+def table(panels=("(a) MNIST",), attacks=("LLG", "LLG+"), sizes=(1, 2, 8)):
+    axes = {"panel": panels, "attack": attacks, "batch_size": sizes}
     rows = pd.MultiIndex.from_product(axes.values(), names=axes.keys()).to_frame(index=False)
     mean = 0.9 - 0.01 * rows["batch_size"]
     rows = rows.assign(mean=mean, low=mean - 0.05, high=mean + 0.05)
@@ -32,22 +31,19 @@ def test_an_attack_has_one_style_and_no_two_have_the_same():
     assert len(set(mixed.values())) == 31
 
 
-@pytest.mark.parametrize("sources", [[NOW], [RECORDED], [RECORDED, NOW]])
-def test_rows_are_lines_with_bands_above_the_recorded_ones(sources):
-    figure = draw(table(sources))
+def test_rows_are_lines_with_bands():
+    figure = draw(table())
     (axes,) = figure.axes
     for line in axes.lines:
         assert list(line.get_xdata()) == [1, 2, 8]
         assert list(line.get_ydata()) == pytest.approx([0.89, 0.88, 0.82])
-    assert len(axes.lines) == 2
-    assert len(axes.collections) == 2 * len(sources)  # two bands, and two sets of markers
+    assert len(axes.lines) == len(axes.collections) == 2
     assert axes.collections[0].get_datalim(axes.transData).intervaly == pytest.approx((0.77, 0.94))
     assert [t.get_text() for t in axes.get_xticklabels()] == ["1", "2", "8"]
     assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("B", "ASR", "(a) MNIST")
     texts = [t.get_text() for t in figure.legends[0].get_texts()]
-    both = ["line: recorded run", "hollow: this run"] if len(sources) == 2 else []
     assert sorted(texts[:2]) == ["LLG", "LLG+"]
-    assert texts[2:] == ["95 % interval of the mean", *both]
+    assert texts[2:] == ["95 % interval of the mean"]
 
 
 def test_panels_fill_a_grid_and_the_rest_is_hidden():

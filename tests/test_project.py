@@ -233,6 +233,7 @@ def recorded_tables():
     return sorted(RESULTS.rglob("*.csv"))
 
 
+@pytest.mark.slow
 def test_every_recorded_result_says_where_it_comes_from():
     assert len(recorded_tables()) > 40
     for path in recorded_tables():
