@@ -5,6 +5,7 @@ and does not find is a warning, and the book is built with warnings as errors.
 """
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -141,7 +142,17 @@ def flower(example: Path, figure: Path) -> str:
 def fragment(report: Any, figure: Path) -> str:
     """Return an audit's report as part of a page, and draw its figure."""
     figure.write_text(report.svg(), encoding="utf-8")
-    return report.to_markdown(figure=f"/book/_generated/{figure.name}", level=3)
+    return described(report.to_markdown(figure=f"/book/_generated/{figure.name}", level=3))
+
+
+def described(markdown: str) -> str:
+    """Turn pictures into directives, whose text is plain: MyST drops the escaped star of ``LLG*`` in a picture's text."""
+
+    def directive(match: re.Match[str]) -> str:
+        text = re.sub(r"\\(.)", r"\1", match[1])
+        return f"```{{image}} {match[2]}\n:alt: {text}\n```"
+
+    return re.sub(r"^!\[(.*)\]\(([^)\s]+)\)$", directive, markdown, flags=re.M)
 
 
 def up_to_date(path: Path, *sources: Path) -> bool:
