@@ -146,7 +146,7 @@ def fragment(report: Any, figure: Path) -> str:
 
 
 def described(markdown: str) -> str:
-    """Turn pictures into directives, whose text is plain: MyST drops an escaped star, as in LLG*, from a picture's text."""
+    """Turn pictures into directives: MyST drops an escaped star, as in LLG*, from the text of a picture."""
 
     def directive(match: re.Match[str]) -> str:
         text = re.sub(r"\\(.)", r"\1", match[1])
