@@ -3,6 +3,7 @@
 import ast
 import difflib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +24,9 @@ _TEXT = _Kind(lambda value: value is None or isinstance(value, str), "text")
 _YES_OR_NO = _Kind(lambda value: isinstance(value, bool), "True or False")
 KINDS = {
     "profile": _Kind(lambda value: value in ("quick", "paper"), "'quick' or 'paper'"),
-    "device": _Kind(lambda value: value in ("auto", "cpu", "cuda"), "'auto', 'cpu' or 'cuda'"),
+    "device": _Kind(
+        lambda value: bool(re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(value))), "'auto', 'cpu', 'cuda' or 'cuda:1'"
+    ),
     "seed": _Kind(_whole, "a whole number from 0 on"),
     "trials": _Kind(_whole, "a whole number: 0 (each experiment's own number) or more"),
     "data_root": _TEXT,

@@ -40,7 +40,7 @@ def test_the_best_attack_stands_beside_the_guess_and_the_canaries_bounds(named, 
     assert list(named["attack"]) == ["GDBR"] * 3, "it is scored on updates that it was not picked on"
     assert list(named["iacc"]) == [0.75, 1.0, 0.125]
     assert (named["guess"] == 0.5).all()
-    assert named["low"][1] > 0.9
+    assert 0.5 < named["low"][1] < 1, "three equal updates prove little"
     assert named["high"][1] == 1
     _, first, second, _ = cells(private.side_by_side(named, bounds))
     assert first[:4] == ["DP-SGD (one sample)", "4", "1 (0.8 to 1.2)", "3 (2.4 to 3.6)"]

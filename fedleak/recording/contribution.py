@@ -13,7 +13,7 @@ from torch import Tensor
 from fedleak.errors import extra
 from fedleak.federated.privacy import Privacy
 from fedleak.federated.schemes import Scheme
-from fedleak.federated.update import Update
+from fedleak.federated.update import Update, plain_name
 from fedleak.recording.states import place, read_state
 
 with extra("recordings"):
@@ -132,12 +132,18 @@ class Contribution:
             update = Update.from_states(before, after, self.samples, self.steps, self.plain_lr)
         if self.failed:
             return update
-        tensors = {name: update.tensors[name] for name in self.scales if name in update.tensors}
-        for name, share in self.decays.items():
-            # Decay uses the weights before each step: over a round about the mean of both states.
-            weights = before[name] if self.steps == 1 else (before[name] + after[name]) / 2
-            tensors[name] = tensors[name] + share * weights.to(tensors[name])
-        return update.replace({name: tensor / self.scales[name] for name, tensor in tensors.items()})
+        # The server's states may have the names of another wrapper than the model that the client recorded.
+        scales, decays = ({plain_name(name): x for name, x in by.items()} for by in (self.scales, self.decays))
+        tensors = {name: tensor for name, tensor in update.tensors.items() if plain_name(name) in scales}
+        if not tensors:
+            raise ValueError(f"{self.path}: its states have none of the parameters that the client trained")
+        for name, tensor in tensors.items():
+            if share := decays.get(plain_name(name)):
+                # Decay uses the weights before each step: over a round about the mean of both states.
+                weights = before[name] if self.steps == 1 else (before[name] + after[name]) / 2
+                tensor = tensor + share * weights.to(tensor)
+            tensors[name] = tensor / scales[plain_name(name)]
+        return update.replace(tensors)
 
     def truth(self, n_classes: int) -> Tensor | None:
         """Return the label counts ``[n_classes]``, or None without a record; raise `ValueError` for other classes."""

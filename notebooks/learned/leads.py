@@ -2,8 +2,7 @@
 
 import pandas as pd
 
-from fedleak_book.experiments import Number, cells
-from notebooks.arena.experiments import ANEW
+from fedleak_book.experiments import Number, cells, running
 from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
 from notebooks.learned.experiments_networks import BEST, HALVES, MOST, UNPUBLISHED
@@ -98,7 +97,7 @@ def anew(run, size):
     The attacker has 500 auxiliary images there. The other attack was chosen on three networks beforehand.
     """
     arena = type(run)("arena", device="cpu")
-    rows = arena.best_rows(ANEW)
+    rows = arena.best_rows(running.declared("arena")["anew"])
     rows = rows[having(net="lenet", batch_size=size)(rows)]
     return rows.pivot(index="trial", columns="attack", values="iacc").dropna(axis=1)
 

@@ -12,8 +12,8 @@ from fedleak.federated import Update
 from fedleak.federated.update import without_frozen
 
 Y = torch.tensor([0] * 5 + [2, 3, 3])
-OWN_LIMITS = ("iDLG", "head splitting")
-"""Attacks that refuse eight samples of four classes anyway."""
+OWN_LIMITS = ("iDLG", "head splitting", "DLG (labels)")
+"""Attacks that refuse eight samples of four classes anyway, and one that matches all trained layers' gradients."""
 READING = [
     attack.name
     for attack in all_attacks()
