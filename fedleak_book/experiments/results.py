@@ -201,12 +201,12 @@ class Results:
         rows = [row for row in self.values if row["anchor"] in anchors and not row["beyond"]]
         if not rows:
             raise ValueError(f"no value of {self.paper} has an anchor among {', '.join(anchors)}")
-        counts = Counter(REPRODUCED.get(row["verdict"], "undecided") for row in rows)
+        counts: Counter[Any] = Counter(REPRODUCED.get(row["verdict"], "undecided") for row in rows)
         rest = "".join(f", {counts[word]} {word}" for word in (ALONE, "not", "undecided") if counts[word])
         sentence = f"{counts[True]} of {len(rows)} printed values reproduced{rest}"
         if len(rows) == 1:
-            outcomes = {True: "reproduced", ALONE: f"reproduced {ALONE}", "not": "not reproduced"}
-            sentence = f"Printed value {outcomes.get(*counts, 'undecided')}"
+            outcomes: dict[Any, str] = {True: "reproduced", ALONE: f"reproduced {ALONE}", "not": "not reproduced"}
+            sentence = f"Printed value {outcomes.get(next(iter(counts)), 'undecided')}"
         return f"*{sentence} ([details](../book/evidence/{self.paper}.md#{slug(figure_of(rows[0]))})).*"
 
 

@@ -110,8 +110,9 @@ def moved(paper: str, point: Measured) -> Measured | None:
             low, high, remaining = low + down, high + up, remaining - set(effect.settings)
             covered |= set(effect.settings)
     bottom, top = point.ends
-    ends = {"low": max(bottom, low), "high": min(top, high)}
-    return None if remaining else replace(point, covered=tuple(sorted(covered)), **ends)
+    if remaining:
+        return None
+    return replace(point, covered=tuple(sorted(covered)), low=max(bottom, low), high=min(top, high))
 
 
 def tally(words: Sequence[str]) -> str:

@@ -87,8 +87,12 @@ def _warn_of_failure(problem: Problem, result: Inversion) -> None:
                 "from the update's than zeros are: the search has failed. Another seed or more iterations may help.",
                 stacklevel=4,
             )
-        matches = result.images[result.values.to(squares) < MATCHED * squares] if problem.box == (0.0, 1.0) else []
-        if len(matches) and float(((matches < -OUTSIDE) | (matches > 1 + OUTSIDE)).double().mean()) > OUTSIDE:
+        matches = result.images[result.values.to(squares) < MATCHED * squares]
+        if (
+            problem.box == (0.0, 1.0)
+            and len(matches)
+            and float(((matches < -OUTSIDE) | (matches > 1 + OUTSIDE)).double().mean()) > OUTSIDE
+        ):
             warnings.warn(
                 f"{problem.descent.name}: gradients match for values from {float(matches.min()):.2g} to "
                 f"{float(matches.max()):.2g}, which are clipped as pixels to [0, 1]: pass box=(low, high), or "
