@@ -179,7 +179,7 @@ FIGURES = {name: (paths.chapter_of(page), *rest) for page in notebooks.pages() f
         ("fig-llg-4", ["dlg", "fig4"]),
         ("fig-gdbr-forms", ["fig4", "fig4_normalised"]),
         # of an experiment that replaces three
-        ("fig-arena-balance", ["aggregation", "defences", "filters_cost", "spread", "utility"]),
+        ("fig-arena-balance", ["aggregation", "anew", "defences", "filters_cost", "spread", "utility"]),
         ("fig-rlu-3", []),  # names an experiment, and computes its figure now
         ("fig-arena-one", []),
     ],
