@@ -30,7 +30,7 @@ class Limits:
     each: float | None = None
     """On the share of the labels of any single update."""
     epsilon: float | None = None
-    """On the ε of each client, over all recorded rounds; of a set-up, of one round."""
+    """On the ε of each client over all recorded rounds, or on a set-up's over one round."""
 
     def __post_init__(self) -> None:
         if wrong := [limit for limit in self.shares() if not 0 <= limit <= 1]:
@@ -98,7 +98,7 @@ def _judge(
 
 
 def _judge_epsilon(report: Report, limit: float) -> list[Verdict]:
-    """Judge each client's ε, or a set-up's: of what an observer sees, and of what a canary shows."""
+    """Judge the claimed ε of each client, or of a set-up, and the ε that a canary measures."""
     judged = []
     for client in report.spent:
         status: Status = "leak" if client.epsilon > limit else "kept"
