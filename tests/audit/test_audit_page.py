@@ -26,7 +26,7 @@ def test_the_fragment_is_a_report_with_its_figure(tmp_path):
     )
     fragment = generated.audit(tmp_path / "mine.py", tmp_path / "audit.svg")
     assert fragment.startswith("### Leakage from the updates of Linear\n")
-    assert "](/book/_generated/audit.svg)" in fragment
+    assert "```{image} /book/_generated/audit.svg\n:alt: " in fragment
     assert "<svg" in (tmp_path / "audit.svg").read_text()
 
 
