@@ -18,9 +18,8 @@ def images(count, seed=0):
     return noise + torch.linspace(0.1, 0.8, count).view(-1, 1, 1, 1)
 
 
-@pytest.mark.parametrize("net", ["vgg11_bn", "resnet18"])
-def test_muted_clients_send_nothing_but_the_heads_bias(net):
-    model = build(net, (3, 32, 32), 10, seed=0)
+def test_muted_clients_send_nothing_but_the_heads_bias():
+    model = build("resnet18", (3, 32, 32), 10, seed=0)
     muted = eluding_sa.muted_model(model)
     gradient = fedsgd(muted, torch.rand(2, 3, 32, 32), torch.tensor([1, 2])).tensors
     assert [k for k, t in gradient.items() if t.any()] == [head(model).bias]
@@ -75,17 +74,15 @@ def test_thresholds_are_quantiles():
 
 def test_bad_input():
     model = build("cnn", (1, 28, 28), 10, seed=0)
-    with pytest.raises(ValueError, match="no layer 'nowhere'"):
-        eluding_sa.muted_model(model, "nowhere")
-    with pytest.raises(ValueError, match="numbered 0 to 2, got 3"):
-        eluding_sa.clients_models(model, 3, 3, "4")
-    with pytest.raises(ValueError, match="numbered 0 to 1, got 2"):
-        mandrake.Front(SHAPE, 2, 2, BINS)
-    with pytest.raises(ValueError, match="increasing"):
-        mandrake.Front(SHAPE, 0, 2, torch.zeros(4))
     fronted = mandrake.fronted_model(build("fcn3", SHAPE, 4, seed=0), SHAPE, 0, 2, BINS)
-    good = Update({mandrake.FRONT[1]: torch.zeros(40, 128)}, "gradient", 2)
-    with pytest.raises(ValueError, match="numbered 0 to 1, got 2"):
-        mandrake.reconstruct(good, fronted, client=2)
-    with pytest.raises(ValueError, match="bins' gradient has shape"):
-        mandrake.reconstruct(Update({mandrake.FRONT[1]: torch.zeros(4, 128)}, "gradient", 2), fronted, client=0)
+    sent = lambda rows: Update({mandrake.FRONT[1]: torch.zeros(rows, 128)}, "gradient", 2)
+    for word, call in (
+        ("nowhere", lambda: eluding_sa.muted_model(model, "nowhere")),
+        ("got 3", lambda: eluding_sa.clients_models(model, 3, 3, "4")),
+        ("got 2", lambda: mandrake.Front(SHAPE, 2, 2, BINS)),
+        ("increasing", lambda: mandrake.Front(SHAPE, 0, 2, torch.zeros(4))),
+        ("got 2", lambda: mandrake.reconstruct(sent(40), fronted, client=2)),
+        ("shape", lambda: mandrake.reconstruct(sent(4), fronted, client=0)),
+    ):
+        with pytest.raises(ValueError, match=word):
+            call()

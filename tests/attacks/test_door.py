@@ -39,10 +39,10 @@ def test_names_that_wrappers_make_are_read_by_labels_and_images(prefix):
     model = network()
     update = sample(model)
     wrapped = update.replace({prefix + name: tensor for name, tensor in update.tensors.items()})
-    image = dlg.reconstruct(update, model, iterations=2)
     for given, net in ((wrapped, model), (update, nn.DataParallel(model)), (wrapped, nn.DataParallel(model))):
         assert ilrg.recover(given, net).equal(ilrg.recover(update, model))
-        assert dlg.reconstruct(given, net, iterations=2).equal(image)
+    image = dlg.reconstruct(update, model, iterations=1)
+    assert dlg.reconstruct(wrapped, nn.DataParallel(model), iterations=1).equal(image)
 
 
 def test_only_library_wrappers_are_taken_off():
@@ -65,13 +65,9 @@ def test_a_shared_weight_is_read_by_either_of_its_names():
 
 def test_dropout_is_off_and_nothing_of_the_callers_changes():
     model, aux = network(dropout=0.5, norm=True), Images(torch.rand(8, *SHAPE), torch.arange(8) % CLASSES)
-    update, reads = (
-        sample(model, 8),
-        [
-            lambda u, m: zlg.recover(u, m, aux),
-            lambda u, m: invg.reconstruct(u, m, labels=torch.arange(8) % 4, iterations=2),
-        ],
-    )
+    update = sample(model, 8)
+    inverted = lambda u, m: invg.reconstruct(u, m, labels=torch.arange(8) % 4, iterations=2)
+    reads = [lambda u, m: zlg.recover(u, m, aux), inverted]
     model.train()
     statistics, state = model[1].running_mean.clone(), torch.get_rng_state()
     for read in reads:
@@ -88,7 +84,7 @@ def test_images_are_recovered_in_the_updates_precision(dtype):
     update = sample(model)
     other = update.replace({name: tensor.to(dtype) for name, tensor in update.tensors.items()})
     for net in (model, network().to(dtype)):
-        images = dlg.reconstruct(other, net, iterations=2)
+        images = dlg.reconstruct(other, net, iterations=1)
         assert images.dtype == torch.promote_types(dtype, torch.float32)
         assert llg.recover(other, net).tolist() == [1, 0, 0, 0]
 
@@ -108,11 +104,8 @@ def test_frozen_and_withheld_parameters_are_constants():
 class TwoHeads(nn.Module):
     def __init__(self):
         super().__init__()
-        self.attention, self.fc, self.other = (
-            nn.TransformerEncoderLayer(8, 2, 16),
-            nn.Linear(8, CLASSES),
-            nn.Linear(8, 2),
-        )
+        self.attention = nn.TransformerEncoderLayer(8, 2, 16)
+        self.fc, self.other = nn.Linear(8, CLASSES), nn.Linear(8, 2)
         self.input_shape = (5, 8)
 
     def forward(self, x):
@@ -122,7 +115,7 @@ class TwoHeads(nn.Module):
 def test_attention_and_unused_heads_are_inverted_without_a_box():
     torch.manual_seed(0)
     model, x, y = TwoHeads().eval(), 3 * torch.randn(1, 5, 8), torch.tensor([2])
-    sequences = invg.reconstruct(fedsgd(model, x, y), model, labels=y, iterations=100)
+    sequences = invg.reconstruct(fedsgd(model, x, y), model, labels=y, iterations=40)
     assert sequences.shape == x.shape
     assert sequences.min() < -0.5
 
@@ -133,7 +126,7 @@ def test_a_box_says_the_range():
     low, high = invg.reconstruct(update, model, box=(-1, 0.5), **options).aminmax()
     assert -1 <= low < 0 < high <= 0.5
     assert invg.reconstruct(update, model, box=None, **options).max() > 1
-    with pytest.raises(ValueError, match="box is the range"):
+    with pytest.raises(ValueError, match="box"):
         invg.reconstruct(update, model, box=(1, 0), **options)
 
 
@@ -154,9 +147,9 @@ def test_a_cell_runs_twice_and_another_function_is_refused(monkeypatch):
     cell("the second.")
     assert next(a for a in all_attacks() if a.name == "mine").summary == "the second."
     assert protections()["my defence"].strengths == (11.0,)
-    with pytest.raises(ValueError, match="give yours another name"):
+    with pytest.raises(ValueError, match="mine"):
         attack("mine", needs=(), summary="Another.")(lambda update, model: None)
-    with pytest.raises(ValueError, match="give yours another name"):
+    with pytest.raises(ValueError, match="my defence"):
         register("my defence")(lambda *_: None)
 
 
@@ -166,10 +159,6 @@ def test_image_attacks_warn_of_contradictions():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         dlg.reconstruct(update, model, iterations=3)
+    larger = update.replace({n: 1e3 * t for n, t in update.tensors.items()})
     with pytest.warns(UserWarning, match="larger than that of any mean over samples"):
-        invg.reconstruct(
-            update.replace({n: 1e3 * t for n, t in update.tensors.items()}),
-            model,
-            labels=torch.tensor([0]),
-            iterations=1,
-        )
+        invg.reconstruct(larger, model, labels=torch.tensor([0]), iterations=1)

@@ -15,7 +15,7 @@ from fedleak.attacks.labels.bridge import crossing, masked_crossing, observe
 from fedleak.attacks.registry import RESTRICTED, get
 from fedleak.data import Images
 from fedleak.federated import Update, fedsgd
-from fedleak.models import build, chain, positive_, without_biases
+from fedleak.models import build, chain, positive_
 
 
 def mlp(*widths, bias=False, seed=0):
@@ -44,8 +44,7 @@ def facts_of(update, model, aux=None, **options):
     return SimpleNamespace(counts=result.counts, **result.facts)
 
 
-@pytest.mark.parametrize("projection", ["paper", "one vector", "whitened"])
-@pytest.mark.parametrize("layer", ["0", "2", "4"])
+@pytest.mark.parametrize(("projection", "layer"), [("paper", "0"), ("one vector", "2"), ("whitened", "4")])
 def test_exact_where_the_assumptions_hold(projection, layer):
     model = positive(40, 30, 20, 12, 5)
     y = torch.tensor([0, 0, 0, 2, 4, 4])
@@ -148,19 +147,9 @@ def test_the_highest_shared_layer_is_used():
     _, update = same_images(model, torch.tensor([1]))
     assert facts_of(update, model).layer == "2"
     assert facts_of(update.without("2.weight"), model).layer == "0"
-    with pytest.raises(WithheldParameter, match=r"withholds '2.weight'"):
-        gdbr.recover(update.without("2.weight", "0.weight"), model)
-    with pytest.raises(WithheldParameter, match=r"withholds '2.weight'"):
-        gdbr.recover(update.without("2.weight"), model, layer="2")
-
-
-def test_dummy_images_are_seeded():
-    model = build("lenet", (1, 28, 28), 10, seed=0, init="positive")
-    pool = digits()
-    update = fedsgd(model, pool.x[:16], pool.y[:16])
-    first, same, other = (facts_of(update, model, seed=s).estimates for s in (0, 0, 1))
-    assert torch.equal(first, same)
-    assert not torch.equal(first, other)
+    for less, layer in ((update.without("2.weight", "0.weight"), None), (update.without("2.weight"), "2")):
+        with pytest.raises(WithheldParameter, match=r"2\.weight"):
+            gdbr.recover(less, model, layer=layer)
 
 
 def test_a_widening_layer_is_crossed_by_its_pseudo_inverse_and_said_so():
@@ -169,7 +158,7 @@ def test_a_widening_layer_is_crossed_by_its_pseudo_inverse_and_said_so():
     facts = facts_of(update, model, x, layer="0")
     assert facts.deficient == ("2",)
     assert facts.counts.sum() == 2
-    with pytest.raises(ValueError, match="singular weights: '2' lacks full row rank"):
+    with pytest.raises(ValueError, match="'2'"):
         gdbr.recover(update, model, x, layer="0", pseudo_inverse=False)
     assert facts_of(update, model, x, pseudo_inverse=False).deficient == ()
 
@@ -182,11 +171,11 @@ def test_singular_weights():
     assert facts_of(update, model, x).deficient == ("2",)
     with torch.no_grad():
         chain(model).links[1].layer.weight.zero_()
-    with pytest.raises(ValueError, match=r"'2' is singular \(rank 0\)"):
+    with pytest.raises(ValueError, match="'2'"):
         gdbr.recover(update, model, x)
     with torch.no_grad():
         chain(model).links[1].layer.weight.fill_(math.nan)
-    with pytest.raises(ValueError, match="NaN or infinite"):
+    with pytest.raises(ValueError, match="NaN"):
         gdbr.recover(update, model, x)
 
 
@@ -195,13 +184,14 @@ def test_features_that_are_all_zero():
     with torch.no_grad():
         model[0].weight.fill_(-1.0)
     x, update = same_images(model, torch.tensor([1, 1]))
-    with pytest.raises(ValueError, match="all outputs of '0' are zero"):
-        gdbr.recover(update, model, x)
-    with pytest.raises(ValueError, match="no unit of '0' is active"):
-        masked_crossing(chain(model).links, [torch.zeros(10)])
     black = observe(other := positive(20, 10, 5), chain(other).links, torch.zeros(3, 20).double())
-    with pytest.raises(ValueError, match="features are all zero"):
-        black.vector("one vector")
+    for call in (
+        lambda: gdbr.recover(update, model, x),
+        lambda: masked_crossing(chain(model).links, [torch.zeros(10)]),
+        lambda: black.vector("one vector"),
+    ):
+        with pytest.raises(ValueError, match=r"zero|no unit"):
+            call()
 
 
 def test_some_zero_features_take_the_mean_of_the_others():
@@ -218,41 +208,31 @@ def test_some_zero_features_take_the_mean_of_the_others():
 
 
 @pytest.mark.parametrize(
-    ("model", "shape", "message"),
+    ("model", "shape", "layer", "message"),
     [
-        (build("cnn", (1, 28, 28), 10, seed=0), None, r"below '7' comes an operation that it cannot cross \(Sigmoid\)"),
-        (nn.Linear(4, 3), None, "nothing to bridge from '', the model's last layer: below '' come the images"),
-        (nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(1)), None, r"no chain.*at the outputs comes .*LogSoftmax"),
-        (nn.Sequential(nn.Conv2d(1, 3, 2), nn.Flatten()), (1, 2, 2), "no chain.*'0' is a convolution, and the outputs"),
+        (build("cnn", (1, 28, 28), 10, seed=0), None, None, r"'7' .*Sigmoid"),
+        (nn.Linear(4, 3), None, None, "nothing to bridge from ''"),
+        (nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(1)), None, None, "LogSoftmax"),
+        (nn.Sequential(nn.Conv2d(1, 3, 2), nn.Flatten()), (1, 2, 2), None, "'0' is a convolution"),
+        (build("lenet", (1, 28, 28), 10, seed=0), None, "3", "'3'.*MaxPool"),
+        (build("lenet", (1, 28, 28), 10, seed=0), None, "11", "nothing to bridge from '11'"),
     ],
 )
-def test_models_without_a_chain_say_which_layer_breaks_it(model, shape, message):
-    update = Update({n: torch.zeros_like(p) for n, p in model.named_parameters()}, "gradient", 2)
+def test_models_without_a_chain_say_which_layer_breaks_it(model, shape, layer, message):
     with pytest.raises(ValueError, match=message):
-        gdbr.Bridge(model, shape=shape)
-    if shape is None:
-        with pytest.raises(ValueError, match=message):
-            gdbr.recover(update, model)
-
-
-def test_layers_outside_the_chain():
-    model = build("lenet", (1, 28, 28), 10, seed=0)
-    update = fedsgd(model, torch.rand(2, 1, 28, 28), torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match=r"'3' is not in the chain '7' - '9' - '11'.*MaxPool"):
-        gdbr.recover(update, model, layer="3")
-    with pytest.raises(ValueError, match="nothing to bridge from '11'"):
-        gdbr.recover(update, model, layer="11")
+        gdbr.Bridge(model, layer, shape=shape)
 
 
 def test_bad_updates():
     model = positive(20, 10, 5)
     x, update = same_images(model, torch.tensor([1, 1]))
-    with pytest.raises(ValueError, match="no auxiliary images"):
-        gdbr.recover(update, model, x[:0])
-    with pytest.raises(ValueError, match="unknown projection 'best'"):
-        gdbr.recover(update, model, x, projection="best")
-    with pytest.raises(ValueError, match="features or outputs for the auxiliary images are NaN"):
-        gdbr.recover(update, model, x * math.inf)
+    for aux, options, word in (
+        (x[:0], {}, "auxiliary"),
+        (x, {"projection": "best"}, "best"),
+        (x * math.inf, {}, "NaN"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            gdbr.recover(update, model, aux, **options)
 
 
 def test_several_steps_and_deltas():
@@ -285,16 +265,3 @@ def test_crossing_is_the_product_of_pseudo_inverses(widths):
     crossed = crossing(links)
     torch.testing.assert_close(crossed.matrix, torch.linalg.multi_dot(inverses))
     assert crossed.deficient == tuple(k.name for k in links[1:] if k.layer.out_features > k.layer.in_features)
-
-
-def test_without_biases_and_positive_change_the_chain_only():
-    model = build("lenet", (1, 28, 28), 10, seed=0)
-    before = model[0].weight.clone()
-    positive_(model, torch.Generator().manual_seed(0))
-    assert torch.equal(model[0].weight, before)
-    assert model[0].bias is not None
-    for link in chain(model).links:
-        assert link.layer.bias is None
-        assert link.layer.weight.min() >= 0.01
-        assert link.layer.weight.max() <= 0.2
-    assert all(link.layer.bias is None for link in chain(without_biases(build("fcn3", (1, 8, 8), 3, seed=0))).links)

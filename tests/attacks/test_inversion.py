@@ -10,7 +10,6 @@ from torch import nn
 from fedleak.attacks.images import agic, dlg, engine, invg
 from fedleak.attacks.images.layers import is_stackable
 from fedleak.attacks.images.objective import View, distance
-from fedleak.attacks.registry import WHITE_BOX, get
 from fedleak.federated import fedavg, fedsgd
 from fedleak.models import build
 
@@ -20,14 +19,9 @@ SHAPE, CLASSES = (3, 8, 8), 4
 def tiny(seed=0):
     """Every layer that has a stacked form: convolutions with stride and bias, batch norm, a head."""
     torch.manual_seed(seed)
-    layers = [
-        nn.Conv2d(3, 6, 3, padding=1),
-        nn.BatchNorm2d(6),
-        nn.ReLU(),
-        nn.Conv2d(6, 8, 3, 2, 1, bias=False),
-        nn.ReLU(),
-    ]
-    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, CLASSES)).double().eval()
+    layers = nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 8, 3, 2, 1, bias=False)
+    end = nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, CLASSES)
+    model = nn.Sequential(*layers, *end).double().eval()
     with torch.no_grad():
         for name, buffer in model.named_buffers():
             if name.endswith("mean"):
@@ -88,14 +82,6 @@ def test_layers_on_rows_and_norms_without_parameters_are_inverted_with_their_own
             assert torch.allclose(got[place], expected)
 
 
-def test_a_models_own_attribute_of_the_name_normalise_is_left_alone():
-    model = tiny()
-    model.normalise = nn.Identity()
-    x, y = batch(1, 1)
-    image = dlg.reconstruct(fedsgd(model, x[0], y[0]), model, iterations=1)[0]
-    assert image.shape[-3:] == SHAPE
-
-
 def test_gradients_of_several_steps_need_no_rate():
     model = tiny()
     x, y = batch(2, 1)
@@ -103,8 +89,7 @@ def test_gradients_of_several_steps_need_no_rate():
     assert agic.reconstruct(update, model, labels=y.flatten(), iterations=1).shape[-3:] == SHAPE
 
 
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize(("training", "side_by_side"), [(False, False), (True, True)])
 def test_stacked_gradients_and_their_derivative_are_those_of_each_alone(training, side_by_side, monkeypatch):
     for module in ("convolution", "layers"):
         monkeypatch.setattr(f"fedleak.attacks.images.{module}.prefers_batched_kernels", lambda x: side_by_side)
@@ -134,13 +119,9 @@ def test_a_simulation_follows_the_steps_and_differentiates_through_them():
         torch.testing.assert_close(f, t)
     names, weights = zip(*model.named_parameters(), strict=True)
     current, total = list(weights), [torch.zeros_like(w) for w in weights]
-    for step in range(3):
-        logits = torch.func.functional_call(
-            model, dict(zip(names, current, strict=True)), (x[0, 2 * step : 2 * step + 2],)
-        )
-        g = torch.autograd.grad(
-            nn.functional.cross_entropy(logits, y[0, 2 * step : 2 * step + 2]), current, create_graph=True
-        )
+    for images, labels in zip(x[0].split(2), y[0].split(2), strict=True):
+        logits = torch.func.functional_call(model, dict(zip(names, current, strict=True)), (images,))
+        g = torch.autograd.grad(nn.functional.cross_entropy(logits, labels), current, create_graph=True)
         total = [t + h / 3 for t, h in zip(total, g, strict=True)]
         current = [w - 0.1 * h for w, h in zip(current, g, strict=True)]
     directions = [torch.randn_like(f) for f in simulated]
@@ -233,21 +214,11 @@ def test_layer_weights_by_hand():
 
 
 def test_a_norm_before_the_first_convolution_has_its_weight():
-    model = nn.Sequential(
-        nn.BatchNorm2d(3), nn.Conv2d(3, 2, 3), nn.Conv2d(2, 2, 3), nn.Flatten(), nn.Linear(32, CLASSES)
-    )
+    layers = nn.BatchNorm2d(3), nn.Conv2d(3, 2, 3), nn.Conv2d(2, 2, 3), nn.Flatten(), nn.Linear(32, CLASSES)
+    model = nn.Sequential(*layers)
     update = fedsgd(model, torch.rand(2, *SHAPE), torch.tensor([1, 2]))
     weights = agic.layer_weights(3.0, relu=False)(update, model)
     assert list(weights.values()) == [1, 1, 1, 1, 3, 3, 2, 2]
-
-
-def test_the_published_settings():
-    """InvG's learning rate falls after 3/8, 5/8 and 7/8 of the iterations; the other numbers are AGIC's, Sec. V-A."""
-    assert invg.INVG.decay == (3 / 8, 5 / 8, 7 / 8)
-    assert (invg.INVG.distance, dlg.DLG.distance, dlg.DLG_ADAM.distance) == ("cosine", "l2", "l2")
-    assert (invg.INVG.lr, invg.INVG.signed, invg.INVG.total_variation, invg.ITERATIONS) == (0.1, True, 1e-4, 10_000)
-    assert (dlg.DLG.lr, dlg.DLG.optimiser, dlg.DLG_ADAM.lr, dlg.DLG_ADAM.optimiser) == (1, "lbfgs", 0.1, "adam")
-    assert (agic.BETA, agic.GAMMAS) == (50, (1, 0.1))
 
 
 @pytest.mark.parametrize("shape", ["linear", "log", "exp"])
@@ -307,9 +278,8 @@ def test_later_epochs_count_a_tenth(monkeypatch):
     model, (x, y) = tiny(), batch(1, 2)
     rounds = [[fedsgd(model, x[0], y[0])], [fedsgd(model, x[0] / 2, y[0])], [fedsgd(model, x[0] / 3, y[0])]]
     views, options = [], []
-    monkeypatch.setattr(
-        agic, "invert", lambda new_views, *descent, **_: (views.extend(new_views), options.extend(descent))
-    )
+    noted = lambda new_views, *descent, **_: (views.extend(new_views), options.extend(descent))
+    monkeypatch.setattr(agic, "invert", noted)
     agic.invert_many(rounds, [model] * 3, [y] * 3)
     dummy = [torch.rand(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(1))]
     together, *by_epoch = (
@@ -336,39 +306,23 @@ def test_bad_input():
     model, x, y, updates = situation()
     dense = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)).double()
     dense.input_shape = SHAPE
-    flat = fedsgd(dense, x[0], y[0])
-    with pytest.raises(ValueError, match="Sequential has no convolutions"):
-        agic.reconstruct(flat, dense, labels=y[0], iterations=1)
-    with pytest.raises(ValueError, match="updates of different models cannot be joined"):
-        agic.invert_many([updates[:1], [flat]], [model, dense], [y[:1], y[:1]], weights=lambda u, m: {}, iterations=1)
-    with pytest.raises(ValueError, match="the update holds 1 samples, 2 images were asked for"):
-        agic.invert_many([updates], [model], [y], index=[[0, 1]], iterations=1)
-    with pytest.raises(ValueError, match=r"labels are \[updates, samples\] = \[2, 1\], got \[1, 1\]"):
-        invg.invert_many(updates, model, y[:1], iterations=1)
-    with pytest.raises(ValueError, match=r"labels lie in 0\.\.3"):
-        invg.invert_many(updates, model, y + 4, iterations=1)
-    steps = fedavg(model, x, y, 0.1, "delta")
-    for update_or_list in (steps, [steps]):
-        with pytest.raises(ValueError, match="pass labels"):
-            invg.reconstruct(update_or_list, model, iterations=1)
-    with pytest.raises(ValueError, match="unknown layer function 'square'"):
-        agic.layer_function("square", 3, 2.0)
-    with pytest.raises(ValueError, match="beta is positive, got 0"):
-        agic.layer_function("linear", 3, 0)
-    with pytest.raises(ValueError, match="iterations is at least 1, got 0"):
-        invg.invert_many(updates, model, y, iterations=0)
-    with pytest.raises(ValueError, match="a seed for each of the 2 reconstructions, or one for all; got 1"):
-        invg.invert_many(updates, model, y, iterations=1, seed=[0])
-    with pytest.raises(ValueError, match="2 and 3 images: no one-to-one mapping"):
-        agic.greedy_pairs(torch.zeros(2, 3))
-
-
-def test_every_passive_image_attack_runs_from_the_registry():
-    model, _x, _y, updates = situation(1)
-    for name in ("DLG", "DLG-Adam", "InvG", "AGIC"):
-        images = get(name)(updates[0], model, adversary=WHITE_BOX, iterations=2)
-        assert images.shape == (1, *SHAPE), name
-        assert 0 <= images.min() <= images.max() <= 1, name
+    flat, weights = fedsgd(dense, x[0], y[0]), lambda update, model: {}
+    steps, pairs = fedavg(model, x, y, 0.1, "delta"), ([updates[:1], [flat]], [model, dense], [y[:1], y[:1]])
+    for word, call in (
+        ("convolutions", lambda: agic.reconstruct(flat, dense, labels=y[0], iterations=1)),
+        ("different models", lambda: agic.invert_many(*pairs, weights=weights, iterations=1)),
+        ("2 images", lambda: agic.invert_many([updates], [model], [y], index=[[0, 1]], iterations=1)),
+        ("labels", lambda: invg.invert_many(updates, model, y[:1], iterations=1)),
+        ("labels", lambda: invg.invert_many(updates, model, y + 4, iterations=1)),
+        ("labels", lambda: invg.reconstruct([steps], model, iterations=1)),
+        ("square", lambda: agic.layer_function("square", 3, 2.0)),
+        ("beta", lambda: agic.layer_function("linear", 3, 0)),
+        ("iterations", lambda: invg.invert_many(updates, model, y, iterations=0)),
+        ("seed", lambda: invg.invert_many(updates, model, y, iterations=1, seed=[0])),
+        ("2 and 3 images", lambda: agic.greedy_pairs(torch.zeros(2, 3))),
+    ):
+        with pytest.raises(ValueError, match=word):
+            call()
 
 
 def test_models_without_a_stacked_form_are_inverted_one_by_one():
@@ -385,16 +339,15 @@ def test_models_without_a_stacked_form_are_inverted_one_by_one():
 def test_labels_that_were_not_given_and_repeat_are_said():
     model = build("resnet20-relu", SHAPE, CLASSES, seed=0).eval()
     x = torch.rand(2, *SHAPE)
-    with pytest.warns(UserWarning, match="no labels were given, and fewer classes have a negative gradient"):
+    with pytest.warns(UserWarning, match="no labels were given"):
         invg.labelled(fedsgd(model, x, torch.tensor([1, 1])), model, None)
-    with pytest.raises(ValueError, match="no labels were given, and GI recovers none: GI recovers distinct labels"):
+    with pytest.raises(ValueError, match="no labels were given"):
         invg.labelled(fedsgd(model, torch.rand(CLASSES + 1, *SHAPE), torch.zeros(CLASSES + 1).long()), model, None)
 
 
-@pytest.mark.parametrize("missing", [OSError, AttributeError])
-def test_inversions_run_without_glibc(missing, monkeypatch):
+def test_inversions_run_without_glibc(monkeypatch):
     def no_library(name):
-        raise missing("no such library")
+        raise OSError("no such library")
 
     model, _, y, updates = situation()
     expected = invg.invert_many(updates, model, y, iterations=2).images

@@ -49,7 +49,7 @@ class TiedText(nn.Module):
         return self.head(self.body(self.embed(x))[0][:, -1] + self.embed(x[:, :1]).mean(1))
 
 
-@pytest.fixture(params=[(None, 5), (1, 5), (1, 1)], ids=["no padding", "padding", "one word"])
+@pytest.fixture(params=[(None, 5), (1, 1)], ids=["no padding", "one word"])
 def tied(request):
     """A tied classifier of words, and texts of every class, longer than there are words or not."""
     torch.manual_seed(3)
@@ -228,11 +228,7 @@ def test_images_are_moved_by_a_sixteenth_and_nothing_else_is():
     assert moved.y.tolist() == [0, 1, 0, 1]
     assert [(image[0] == 1).nonzero()[0].tolist() for image in moved.x] == [[9, 8], [7, 8], [7, 8], [8, 9]]
     assert torch.equal(moved.x[1, 0, 14:], torch.full((2, 16), 0.5))  # the edge is repeated
-    for still in (
-        pool(),
-        Images(torch.rand(4, 32), torch.arange(4)),
-        Images(torch.arange(64).view(4, 16), torch.arange(4)),
-    ):
+    for still in (pool(), Images(torch.rand(4, 32), torch.arange(4))):
         assert shifted_copies(still) is None
 
 

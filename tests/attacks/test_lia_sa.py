@@ -13,7 +13,7 @@ from fedleak.attacks import registry
 from fedleak.attacks.labels import lia_sa
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import FixedPoint, plain_sum, secure_sum
-from fedleak.models import build, head
+from fedleak.models import build
 
 SHAPE = (1, 8, 8)
 
@@ -51,7 +51,7 @@ def test_conditions_by_hand():
     assert lia_sa.conditioning_of(torch.rand(4, 2)).condition == math.inf
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 40), st.integers(0, 10**6))
 def test_counts_come_back_exactly(clients, batch, seed):
     models, updates, truth = federation(clients=clients, batch=batch, seed=seed)
@@ -59,12 +59,13 @@ def test_counts_come_back_exactly(clients, batch, seed):
     assert lia_sa.recover(total, models, batch, SHAPE).equal(truth)
 
 
-@pytest.mark.parametrize(("net", "n"), [("vgg11_bn", 10), ("resnet18", 20)])
-def test_batch_norm_networks(net, n):
-    models, updates, truth = federation(net, clients=2, batch=4, shape=(3, 32, 32), n=n)
-    assert lia_sa.recover(plain_sum(updates), models, 4, (3, 32, 32)).equal(truth)
+def test_batch_norm_networks():
+    models, updates, truth = federation("resnet20-1", clients=2, batch=4, shape=(3, 16, 16), n=20)
+    statistics = models[0].stem[1].running_mean.clone()
+    assert lia_sa.recover(plain_sum(updates), models, 4, (3, 16, 16)).equal(truth)
     changed = sum(int((a != b).sum()) for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True))
-    assert changed == 64
+    assert changed == 16, "one layer's biases"
+    assert models[0].stem[1].running_mean.equal(statistics)
 
 
 def test_more_models_than_the_server_runs_at_once():
@@ -81,17 +82,15 @@ def test_through_the_masks():
     attack = registry.get("LIA-SA")
     found = attack(total, models, adversary=registry.MALICIOUS_AGGREGATOR, batch_size=6, input_shape=SHAPE)
     assert found.equal(truth)
-    with pytest.raises(ValueError, match="the power to change the model"):
-        attack(total, models, adversary=registry.WHITE_BOX, batch_size=6, input_shape=SHAPE)
 
 
 def test_fishing_changes_one_layer_and_leaves_the_model():
-    model = build("resnet18", (3, 32, 32), 5, seed=0)
+    model = build("resnet20-1", (3, 16, 16), 5, seed=0)
     before = {k: v.clone() for k, v in model.state_dict().items()}
     fished = lia_sa.fishing_model(model, "literal", 2, 5, 0)
-    assert lia_sa.fishing_layer(model) == "bn1"
-    assert fished.bn1.weight.tolist() == [0.0] * 64
-    assert fished.bn1.bias.tolist() == pytest.approx([0.3] * 64)
+    assert lia_sa.fishing_layer(model) == "stem.1"
+    assert fished.stem[1].weight.tolist() == [0.0] * 16
+    assert fished.stem[1].bias.tolist() == pytest.approx([0.3] * 16)
     assert all(torch.equal(v, model.state_dict()[k]) for k, v in before.items())
     shared = [n for n, p in fished.named_parameters() if p is dict(model.named_parameters())[n]]
     assert len(shared) == len(list(model.parameters())) - 2
@@ -110,39 +109,38 @@ def test_recipes():
 
 
 def test_evaluation_mode_is_a_line_and_is_refused():
-    model = build("vgg11_bn", (3, 32, 32), 10, seed=0).eval()
+    model = build("resnet20-1", (3, 16, 16), 10, seed=0).eval()
     models = [lia_sa.fishing_model(model, "literal", u, 3, 0) for u in range(3)]
     assert lia_sa.conditioning(models).rank == 2
     zeros = Update({n: torch.zeros_like(p) for n, p in model.named_parameters()}, "gradient", 3)
-    with pytest.raises(ValueError, match="singular: rank 2 for U = 3"):
-        lia_sa.prepare(models, 1, (3, 32, 32))
-    assert lia_sa.recover(zeros, models, 1, (3, 32, 32), force=True).shape == (3, 10)
+    with pytest.raises(ValueError, match="rank 2"):
+        lia_sa.prepare(models, 1, (3, 16, 16))
+    assert lia_sa.recover(zeros, models, 1, (3, 16, 16), force=True).shape == (3, 10)
 
 
 def test_bad_input():
     models, updates, _ = federation()
-    total = plain_sum(updates)
-    with pytest.raises(ValueError, match="3 models with batches of 5 make 15"):
-        lia_sa.recover(total, models, 5, SHAPE)
-    with pytest.raises(ValueError, match="at least, got 0 and 6"):
-        lia_sa.recover(total, [], 6, SHAPE)
-    with pytest.raises(ValueError, match="not a delta"):
-        lia_sa.recover(Update(total.tensors, "delta", 18, lr=0.1), models, 6, SHAPE)
-    with pytest.raises(WithheldParameter, match=r"withholds '5.bias'"):
+    total, honest = plain_sum(updates), [build("fcn3", SHAPE, 4, seed=s) for s in range(3)]
+    delta, other = Update(total.tensors, "delta", 18, lr=0.1), [*models[:2], build("fcn3", SHAPE, 7, seed=0)]
+    with pytest.raises(WithheldParameter, match=r"5\.bias"):
         lia_sa.recover(total.without("5.bias"), models, 6, SHAPE)
-    other = [*models[:2], build("fcn3", SHAPE, 7, seed=0)]
-    with pytest.raises(ValueError, match="heads are of different shapes"):
-        lia_sa.recover(total, other, 6, SHAPE)
-    honest = [build("fcn3", SHAPE, 4, seed=s) for s in range(3)]
-    with pytest.raises(ValueError, match="no fishing model"):
-        lia_sa.recover(total, honest, 6, SHAPE)
-    with pytest.raises(ValueError, match="no fishing models"):
-        lia_sa.preset([], SHAPE)
+    for word, call in (
+        ("batches of 5", lambda: lia_sa.recover(total, models, 5, SHAPE)),
+        ("got 0", lambda: lia_sa.recover(total, [], 6, SHAPE)),
+        ("delta", lambda: lia_sa.recover(delta, models, 6, SHAPE)),
+        ("shapes", lambda: lia_sa.recover(total, other, 6, SHAPE)),
+        ("fishing model", lambda: lia_sa.recover(total, honest, 6, SHAPE)),
+        ("fishing model", lambda: lia_sa.preset([], SHAPE)),
+        ("linear", lambda: lia_sa.fishing_model(honest[0], "linear", 0, 2, 0)),
+        ("got 2", lambda: lia_sa.fishing_model(honest[0], "vector", 2, 2, 0)),
+    ):
+        with pytest.raises(ValueError, match=word):
+            call()
 
 
 @pytest.mark.parametrize(
     ("width", "bias", "message"),
-    [(2, True, r"4 clients are more than the 2 \+ 1 equations"), (5, False, "last layer has no bias")],
+    [(2, True, "4 clients"), (5, False, "bias")],
 )
 def test_too_few_equations_or_no_bias_in_the_head(width, bias, message):
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 3, bias=bias))
@@ -164,33 +162,15 @@ def test_active_dropout_is_a_violated_assumption():
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), "is the head"),
-        (nn.Sequential(nn.Conv2d(1, 2, 3)), "neither batch norm nor a fully connected layer"),
-        (nn.Sequential(nn.Flatten(), nn.Linear(64, 3, bias=False), nn.Linear(3, 2)), "has no bias"),
-        (nn.Sequential(nn.BatchNorm2d(1, affine=False), nn.Flatten(), nn.Linear(64, 2)), "has no bias"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), "head"),
+        (nn.Sequential(nn.Conv2d(1, 2, 3)), "batch norm"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 3, bias=False), nn.Linear(3, 2)), "bias"),
+        (nn.Sequential(nn.BatchNorm2d(1, affine=False), nn.Flatten(), nn.Linear(64, 2)), "bias"),
     ],
 )
 def test_nothing_to_fish_with(model, message):
     with pytest.raises(ValueError, match=message):
         lia_sa.fishing_model(model, "vector", 0, 2, 0)
-
-
-def test_bad_recipes():
-    model = build("fcn3", SHAPE, 4, seed=0)
-    with pytest.raises(ValueError, match="unknown recipe 'linear'; there are: literal, log, vector"):
-        lia_sa.fishing_model(model, "linear", 0, 2, 0)
-    with pytest.raises(ValueError, match="numbered 0 to 1, got 2"):
-        lia_sa.fishing_model(model, "vector", 2, 2, 0)
-
-
-def test_the_server_runs_two_images_and_leaves_the_statistics():
-    model = build("resnet18", (3, 32, 32), 5, seed=0)
-    fished = lia_sa.fishing_model(model, "vector", 0, 1, 0)
-    before = model.bn1.running_mean.clone()
-    preset = lia_sa.preset([fished], (3, 32, 32))
-    assert preset.inputs.dtype == torch.float64
-    assert preset.inputs.shape == (1, head(model).layer.in_features)
-    assert torch.equal(model.bn1.running_mean, before)
 
 
 def without_variance(depth):

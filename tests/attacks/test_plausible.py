@@ -11,7 +11,6 @@ from fedleak import Update
 from fedleak.attacks import plausible
 from fedleak.attacks.labels import ilrg, llg, zlg
 from fedleak.attacks.plausible import contradictions
-from fedleak.attacks.registry import all_attacks
 from fedleak.federated import fedsgd
 from fedleak.federated.schemes import Scheme
 
@@ -43,9 +42,7 @@ def trained(model, x, y, steps=1, lr=0.1, loss=F.cross_entropy, **options):
     return after, Update.from_states(model.state_dict(), after.state_dict(), len(y), steps, lr)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("relu", [True, False])
-@pytest.mark.parametrize("size", [1, 2, 8, 64, 512])
+@pytest.mark.parametrize(("size", "relu", "bias"), [(1, True, True), (2, False, True), (8, True, False), (64, 1, 1)])
 def test_honest_updates_contradict_nothing(size, relu, bias):
     for seed in range(10):
         model, x, y = client(seed, size, bias=bias, relu=relu)
@@ -107,27 +104,10 @@ def test_a_sum_another_loss_and_a_state_are_told():
         assert contradictions(update, model) == (plausible.STATE,)
 
 
-def test_every_attack_on_one_client_says_so():
-    model, x, y = client(2)
-    odd = scaled(fedsgd(model, x, y), 1000.0)
-    for attack in all_attacks():
-        if (
-            attack.checks
-            and not attack.lacking("white-box model")
-            and not attack.trained
-            and not attack.standalone_reason
-        ):
-            try:
-                result = attack.prepare(model, adversary="white-box model").recover(odd)
-            except (ValueError, TypeError):
-                continue  # it rejects such an update, or needs more
-            assert plausible.SCALE in result.violated_assumptions, attack.name
-
-
 def test_smoothed_clients_of_a_trained_model_are_not_accused():
     """Without a sample of a class, its probability can be below what smoothing gives it: its row is then negative."""
     reports, loss = [], nn.CrossEntropyLoss(label_smoothing=0.2)
-    for seed in range(20):
+    for seed in range(10):
         model, x, y = client(seed, 64)
         for _ in range(5):
             model, _ = trained(model, x, y, 32, loss=loss)

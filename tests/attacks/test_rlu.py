@@ -93,9 +93,9 @@ def test_simulated_rounds_are_exact_for_constant_head_inputs():
         torch.testing.assert_close(system @ truth, observed.target)
 
 
-@pytest.mark.parametrize("steps", [1, 5])
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
-@pytest.mark.parametrize("share", ["delta", "gradient"])
+@pytest.mark.parametrize(
+    ("steps", "activation", "share"), [(1, "relu", "delta"), (5, "tanh", "gradient"), (5, "relu", "delta")]
+)
 def test_the_counts_of_untrained_networks_are_found(steps, activation, share):
     model, x, y, truth = situation(steps, activation=activation)
     update = fedavg(model, x, y, 0.05, share=share)
@@ -122,7 +122,7 @@ def test_a_server_informed_of_label_smoothing_recovers_the_labels(steps):
         )
         assert informed >= 0.95
         assert uninformed < informed
-        with pytest.raises(ValueError, match="smoothing is in"):
+        with pytest.raises(ValueError, match="smoothing"):
             attack(update, model, pool(), smoothing=1.1)
 
 
@@ -171,33 +171,25 @@ def test_bad_input():
     update, aux = fedavg(model, x, y, 0.05, share="delta"), pool()
     last = head(model)
     for attack in (rlu, whole_head, zlg, llg, decaf, learned, adapter):
-        with pytest.raises(ValueError, match="no sample of class 'd'"):
+        with pytest.raises(ValueError, match="'d'"):
             attack.prepare(model, aux.take((aux.y < 3).nonzero().flatten()))
-        with pytest.raises(ValueError, match="have 3 classes, the model has 4"):
+        with pytest.raises(ValueError, match="3 classes"):
             attack.prepare(model, pool(n=3))
-    for attack in (rlu, whole_head, zlg, decaf):
-        with pytest.raises(WithheldParameter):
-            attack.recover(update.without("0.weight"), model, aux)
-    with pytest.raises(WithheldParameter, match="withholds"):
+    with pytest.raises(WithheldParameter, match=last.bias):
         rlu.recover(update.without(last.bias), model, aux)
-    with pytest.raises(ValueError, match="the last layer has no bias"):
-        rlu.recover(update, nn.Sequential(nn.Flatten(), nn.Linear(144, N, bias=False)), aux)
-    broken = {**update.tensors, last.bias: torch.full((N,), float("nan"))}
-    with pytest.raises(ValueError, match="are NaN or infinite"):
-        rlu.recover(update.replace(broken), model, aux)
+    without_bias = nn.Sequential(nn.Flatten(), nn.Linear(144, N, bias=False))
     without_lr = Update(fedavg(model, x, y, 0.05).tensors, "gradient", y.numel(), 5)
-    with pytest.raises(ValueError, match="learning rate"):
-        rlu.recover(without_lr, model, aux)
-    with pytest.raises(ValueError, match="the scheme of 4"):
-        rlu.recover(update, model, aux, scheme=Scheme("fedavg", 0.05, 4))
-    with pytest.raises(ValueError, match="history is h"):
-        rlu.recover(update, model, aux, history=torch.zeros(3))
-    with pytest.raises(ValueError, match="trajectory is"):
-        rlu.recover(update, model, aux, trajectory="straight")
-    with pytest.raises(ValueError, match="confidence is"):
-        rlu.recover(update, model, aux, confidence="guess")
-    with pytest.raises(ValueError, match="has one: use rlu"):
-        whole_head.recover(update, model, aux, scheme=Scheme("scaffold", 0.05, 5))
+    for word, call in (
+        ("bias", lambda: rlu.recover(update, without_bias, aux)),
+        ("learning rate", lambda: rlu.recover(without_lr, model, aux)),
+        ("scheme", lambda: rlu.recover(update, model, aux, scheme=Scheme("fedavg", 0.05, 4))),
+        ("history", lambda: rlu.recover(update, model, aux, history=torch.zeros(3))),
+        ("trajectory", lambda: rlu.recover(update, model, aux, trajectory="straight")),
+        ("confidence", lambda: rlu.recover(update, model, aux, confidence="guess")),
+        ("scaffold", lambda: whole_head.recover(update, model, aux, scheme=Scheme("scaffold", 0.05, 5))),
+    ):
+        with pytest.raises(ValueError, match=word):
+            call()
 
 
 def test_a_large_head_is_solved_along_the_span_of_the_auxiliary_images(monkeypatch):
@@ -214,8 +206,9 @@ def test_a_large_head_is_solved_along_the_span_of_the_auxiliary_images(monkeypat
     assert (counts[entries] - counts[entries - 1]).abs().sum() <= 2
 
 
-@pytest.mark.parametrize(("samples", "entries", "n"), [(30, 40, 3), (12, 90, 5), (200, 210, 20), (60, 1200, 2)])
-@pytest.mark.parametrize("most", [10, 5000])
+@pytest.mark.parametrize(
+    ("samples", "entries", "n", "most"), [(30, 40, 3, 10), (12, 90, 5, 5000), (200, 210, 20, 5000), (60, 1200, 2, 10)]
+)
 def test_solving_by_samples_gives_the_counts_of_the_whitened_equations(monkeypatch, samples, entries, n, most):
     """With few samples an N x N matrix is inverted instead of the covariance: the counts must be the same."""
     monkeypatch.setattr(whole_head, "MAX_COVARIANCE_ROWS", most)
@@ -241,5 +234,5 @@ def test_auxiliary_images_and_a_head_that_memory_has_no_room_for_are_refused(mon
         with monkeypatch.context() as patch:
             patch.setattr(whole_head, name, most)
             allowed = min(most, whole_head.MAX_GRADIENT_ENTRIES // (head(model).layer.weight.numel() + N))
-            with pytest.raises(ValueError, match=f"too many: pass at most {allowed} images"):
+            with pytest.raises(ValueError, match=f"{allowed} images"):
                 whole_head.recover(fedsgd(model, x[0], y[0]), model, pool())
