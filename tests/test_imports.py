@@ -1,8 +1,11 @@
-"""No circle of imports in the package: a module can be read without those that are built on it."""
+"""Import rules: no circle in the package, no heavy import for help, and no extra that is not asked for."""
 
 import ast
+import subprocess
+import sys
 from graphlib import TopologicalSorter
 
+import fedleak
 from fedleak_book import paths
 
 
@@ -15,7 +18,7 @@ def graph(folder):
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(folder.parent).with_suffix("").parts
         files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    found = {}
+    edges = {}
     for module, path in files.items():
         names = set()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -24,8 +27,8 @@ def graph(folder):
             elif isinstance(node, ast.ImportFrom) and node.module:
                 each = {f"{node.module}.{alias.name}" for alias in node.names}
                 names |= {name if name in files else node.module for name in each}
-        found[module] = {name for name in names if name in files and name != module}
-    return found
+        edges[module] = {name for name in names if name in files and name != module}
+    return edges
 
 
 def test_the_package_has_no_circle_of_imports():
@@ -37,3 +40,87 @@ def test_the_package_has_no_circle_of_imports():
 def test_only_the_command_line_mentions_the_book():
     names = {path: path.read_text(encoding="utf-8") for path in (paths.root() / "fedleak").rglob("*.py")}
     assert [path.name for path, text in names.items() if "fedleak_book" in text] == ["cli.py"]
+
+
+INSTALLED = """
+import sys
+import fedleak
+from fedleak.cli import app
+
+def loaded(names):
+    return [name for name in names.split() if name in sys.modules]
+
+def ran(words):
+    try:
+        app(words.split(), prog_name="fedleak")
+    except SystemExit as end:
+        return end.code
+
+for words in ("--version", "--help", "audit --example", "data --help", "coursework --help", "run --help"):
+    assert not ran(words), words
+for words in ("run nonesuch", "run llg -p trials True", "run llg -p sed 1"):
+    assert ran(words) == 1, words
+print(loaded("torch numpy pandas scipy matplotlib papermill nbformat distributed opacus pydantic"))
+import fedleak.data, fedleak.models, fedleak.federated
+fedleak.models.build("lenet", fedleak.data.load("mnist5k").shape, 10, seed=0)
+print(loaded("torchvision sympy torch._dynamo pandas"))
+import typer, fedleak.audit, fedleak.attacks.labels, fedleak.attacks.images, fedleak.metrics, fedleak.recording.recorder
+print(loaded("Crypto opacus IPython papermill skimage flwr nvflare"))
+"""
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed():
+    done = subprocess.run([sys.executable, "-c", INSTALLED], capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    assert (lines[0], lines[-3:]) == (f"fedleak {fedleak.__version__}", ["[]"] * 3), done.stderr
+
+
+EXTRA = ("jinja2", "markdown_it", "matplotlib", "pandas", "seaborn", "tqdm", "typer")
+BARE = (
+    f"""
+import importlib, pkgutil, sys
+from importlib.machinery import PathFinder
+
+hidden = {EXTRA}
+installed = PathFinder.find_spec  # a finder that raises breaks torch._dynamo, which asks for pandas
+PathFinder.find_spec = lambda name, *rest: None if name.split(".")[0] in hidden else installed(name, *rest)
+sys.modules["fedleak_book"] = None
+"""
+    + """
+import torch, fedleak
+from fedleak.attacks.contest import contest
+from fedleak.attacks.labels import learned
+from fedleak.attacks.registry import WHITE_BOX
+from fedleak.data import Images
+from fedleak.federated import fedsgd
+
+model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 12), torch.nn.ReLU(), torch.nn.Linear(12, 3))
+aux = Images(torch.rand(60, 1, 6, 6), torch.arange(60) % 3)
+update = fedsgd(model, aux.x[:4], aux.y[:4])
+attempts = list(contest(update, model, WHITE_BOX, {"seed": 0}))
+print([one.attack.name for one in attempts if one.unforeseen], sum(one.result is not None for one in attempts) > 5)
+for package in (fedleak.attacks, fedleak.data, fedleak.models, fedleak.federated):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        try:
+            importlib.import_module(module.name)
+        except fedleak.MissingExtra as error:
+            assert error.name not in hidden, error
+for ask in (lambda: learned.recover(update, model, aux=aux, iterations=1, progress=True),
+            lambda: importlib.import_module("fedleak.audit")):
+    try:
+        ask()
+    except fedleak.MissingExtra as error:
+        print(error)
+sys.argv = ["fedleak", "--version"]
+importlib.import_module("fedleak.__main__").main()
+"""
+)
+
+
+def test_without_extras_attacks_run_and_the_rest_names_its_extra():
+    done = subprocess.run([sys.executable, "-c", BARE], capture_output=True, text=True, check=False)
+    progress, audit = done.stdout.splitlines()[1:]
+    assert done.stdout.startswith("[] True\n"), done.stderr
+    assert "tqdm is not installed: pip install 'fedleak[audit]'" in progress
+    assert audit.split()[0] in EXTRA
+    assert (done.returncode, "typer is not installed" in done.stderr) == (2, True)
