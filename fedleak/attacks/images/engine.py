@@ -16,7 +16,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedleak.attacks.door import quiet
 from fedleak.attacks.images.objective import View
-from fedleak.attacks.images.problem import Box, Descent, Inversion, Problem
+from fedleak.attacks.images.problem import Descent, Inversion, Problem
+from fedleak.attacks.images.ranges import ADVICE, MATCHED, UNCHECKED, Box, clipping_changes, pressure
 from fedleak.models import input_shape
 from fedleak.models.inputs import require_pixels
 
@@ -64,6 +65,7 @@ def invert(
             result = _lbfgs(problem, dummies, iterations)
         else:
             result = _adam(problem, dummies, iterations, snapshots)
+        _note_range(problem, result, dummies)
     result.box = problem.box
     nan_iterations = result.diverged[result.diverged >= 0]
     if len(nan_iterations):
@@ -87,23 +89,30 @@ def _warn_of_failure(problem: Problem, result: Inversion) -> None:
                 "from the update's than zeros are: the search has failed. Another seed or more iterations may help.",
                 stacklevel=4,
             )
-        matches = result.images[result.values.to(squares) < MATCHED * squares]
-        if (
-            problem.box == (0.0, 1.0)
-            and len(matches)
-            and float(((matches < -OUTSIDE) | (matches > 1 + OUTSIDE)).double().mean()) > OUTSIDE
-        ):
-            warnings.warn(
-                f"{problem.descent.name}: gradients match for values from {float(matches.min()):.2g} to "
-                f"{float(matches.max()):.2g}, which are clipped as pixels to [0, 1]: pass box=(low, high), or "
-                "None, for inputs that a loader normalised",
-                stacklevel=4,
-            )
 
 
-MATCHED, OUTSIDE = 1e-4, 0.05
-"""Share of the squared gradient below which a difference counts as a match; smallest distance from the range, and share
-of entries, that contradict it."""
+def _note_range(problem: Problem, result: Inversion, dummies: list[Tensor]) -> None:
+    """Warn if pixels in [0, 1] are assumed and excluded by model, updates or images; note it if nothing excludes them.
+
+    Of clipped images the slopes at the range's ends are compared with those inside.
+    """
+    if not problem.is_assumed:
+        return
+    fact, images = problem.contradiction(), result.images
+    if not fact and problem.descent.box:
+        fact = pressure(images, problem.evaluate(dummies)[1][0], result.values)
+    elif not fact and problem.descent.distance == "l2":
+        squares = sum(view.epoch_weight * view.squares for view in problem.views)
+        fact = clipping_changes(images[result.values.to(squares) < MATCHED["l2"] * squares])
+    if not fact:
+        result.unchecked = (UNCHECKED,)
+        return
+    smoothed = " and smoothed" if problem.descent.total_variation else ""
+    warnings.warn(
+        f"{problem.descent.name}: the inputs are no pixels in [0, 1], to which they are clipped{smoothed}: {fact}. "
+        f"{ADVICE[0].upper()}{ADVICE[1:]}",
+        stacklevel=4,
+    )
 
 
 def _adam(problem: Problem, dummies: list[Tensor], iterations: int, snapshots: Sequence[int]) -> Inversion:

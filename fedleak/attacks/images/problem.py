@@ -8,7 +8,9 @@ from typing import Literal, TypedDict
 import torch
 from torch import Tensor, nn
 
+from fedleak.attacks.door import admit
 from fedleak.attacks.images.objective import Distance, View, distance
+from fedleak.attacks.images.ranges import Box, as_range, contradiction
 from fedleak.models import head
 from fedleak.models.zoo import Normalise
 
@@ -34,10 +36,6 @@ class Descent:
     """Shares of the iterations after which the learning rate falls to a tenth."""
     labels: bool = False
     """Whether the labels are optimised with the images."""
-
-
-Box = tuple[float, float] | Literal["pixels"] | None
-"""Range of the inputs, None for any; ``"pixels"`` is [0, 1] for images and None for rows, signals and sequences."""
 
 
 class Start(TypedDict, total=False):
@@ -71,6 +69,8 @@ class Inversion:
     """Images by number of iterations."""
     box: tuple[float, float] | None = None
     """Range of the inputs, if they have one."""
+    unchecked: tuple[str, ...] = ()
+    """Assumptions that were not checked: they may hold or not."""
 
     def clipped(self) -> Tensor:
         """Return the images in their range."""
@@ -111,6 +111,13 @@ class Problem:
         self.is_image = len(shape) > 2
         self.box = as_range(box, self.is_image)
         self.low, self.high = ((edge - self.mean) / self.std for edge in self.box or (-math.inf, math.inf))
+        self.is_assumed = isinstance(box, str) and self.box is not None
+
+    def contradiction(self) -> str:
+        """Return the fact in model or updates by which the inputs are no pixels in [0, 1]; "" without one."""
+        edges = torch.as_tensor(self.low), torch.as_tensor(self.high)
+        facts = (contradiction(admit(v.updates[0], v.model), v.model, self.shape, *edges) for v in self.views)
+        return next(filter(None, facts), "")
 
     def start(self, seed: int | Sequence[int]) -> list[Tensor]:
         """Draw dummies, and label logits if labels are optimised, from N(0, 1).
@@ -165,21 +172,6 @@ class Problem:
         if self.descent.total_variation and self.is_image:
             total[0] = total[0] + self.descent.total_variation * total_variation_slope(variables[0].detach())
         return values, total
-
-
-def as_range(box: Box, is_image: bool = True) -> tuple[float, float] | None:
-    """Return the range of the inputs, or None for any; raise `ValueError` unless it is two increasing numbers."""
-    if isinstance(box, str) and box == "pixels":
-        return (0.0, 1.0) if is_image else None
-    if box is None:
-        return None
-    try:
-        low, high = map(float, box)
-    except (TypeError, ValueError):
-        low = high = math.nan
-    if not low < high:
-        raise ValueError(f"box is the range of the inputs, (low, high), or None for any; got {box!r}")
-    return low, high
 
 
 def total_variation_slope(x: Tensor) -> Tensor:
