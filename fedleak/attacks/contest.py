@@ -63,7 +63,7 @@ def view(adversary: Adversary, update: Update, model: nn.Module) -> Adversary:
         Need.HEAD_GRADIENT: last.weight in update.tensors,
         Need.BIAS_GRADIENT: last.bias in update.tensors,
         Need.BELOW_HEAD_GRADIENT: bool(update.tensors.keys() - {last.weight, last.bias}),
-        Need.ADAPTER_GRADIENT: last.bias in update.tensors or last.weight not in parameters,
+        Need.ADAPTER_GRADIENT: last.bias in update.tensors or last.weight not in trained,
         Need.ALL_GRADIENTS: all(name in update.tensors for name in trained),
     }
     return replace(adversary, has=adversary.has - {need for need, shared in is_shared.items() if not shared})

@@ -6,7 +6,7 @@ Needs the extra ``audit``.
 from fedleak.errors import extra, require
 
 with extra("audit"):  # some of these are imported late, after an audit that may take an hour
-    require("jinja2", "markdown_it", "matplotlib", "pandas", "seaborn", "tqdm")
+    require("jinja2", "markdown_it", "matplotlib", "pandas", "tqdm")
 
 from fedleak.audit.recorded import audit_run
 from fedleak.audit.report import Report

@@ -1,9 +1,10 @@
-"""A set-up made ready: model and data checked, what one round of clients shares, and what a report says of it all."""
+"""A set-up made ready for its trials: model and data checked, and what one round of clients shares."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import reduce
+from itertools import count
 from typing import Any
 
 import torch
@@ -12,17 +13,17 @@ from torch import Tensor, nn
 from fedleak import models
 from fedleak.attacks.door import quiet
 from fedleak.attacks.labels.learned.simulated import MakeDefence
-from fedleak.attacks.registry import Attack, get
-from fedleak.audit.classifier import arrange_channels, check, copy_model, refuse_other_outputs
-from fedleak.audit.samples import Samples, divide, samples
+from fedleak.audit.canary import PrivacyResult, measure
+from fedleak.audit.classifier import Classifier, Samples, divide, make_classifier
 from fedleak.audit.setup import AS_DATA, Setup
-from fedleak.data import Images, compose, draw
+from fedleak.data import compose, draw
 from fedleak.errors import WithheldParameter
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.algorithms import Client
-from fedleak.federated.defences import Defence, protect
+from fedleak.federated.defences import Defence, fit_defence, protect
 from fedleak.federated.losses import TOLERANCE, Loss, LossForm, as_loss, differentiate, measure_form
+from fedleak.federated.privacy import TINY, Privacy
 from fedleak.metrics import counts
 
 PROBES, RUNS = 4096, 3
@@ -32,6 +33,8 @@ DUMMIES = 256
 """Noise images of ZLG."""
 TRAINING = 280
 """Iterations of an attacker that is trained once for a model and a batch size."""
+AT_ONCE = 50
+"""Releases of a canary that are drawn together."""
 BATCHES, BATCHES_OF_MANY, FEW_CLASSES = 64, 32, 15
 """Simulated batches in each iteration, for a few classes and for more, whose batches have more rows to learn from."""
 
@@ -55,12 +58,10 @@ class Case:
     """A set-up, prepared for its trials."""
 
     setup: Setup
-    model: nn.Module
+    classifier: Classifier
     """The clients' model: a copy, on the CPU, in the mode that it was given in."""
-    attacked: nn.Module
+    attacked: Classifier
     """The server's copy, as attacks have it (`fedleak.attacks.door.quiet`); batch norm is in the clients' mode."""
-    shape: tuple[int, ...]
-    n_classes: int
     clients: Samples
     aux: Samples
     knowledge: dict[str, Any]
@@ -69,6 +70,18 @@ class Case:
     """The clients' loss; None for the mean cross-entropy."""
     form: LossForm | None = None
     """The loss's form, which an informed attacker corrects for; None if it has no such form, or is the default."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The clients' model."""
+        return self.classifier.model
+
+    @property
+    def loss_factor(self) -> float | None:
+        """The factor by which the clients' loss differs from the mean cross-entropy; None for any other loss."""
+        if self.loss is None:
+            return 1.0
+        return None if self.form is None else self.form.factor(self.setup.batch_size)
 
     def trial(self, number: int, sent: list[nn.Module] | None = None) -> Trial:
         """Draw every client's batches and let it train the model, or the one that it was sent."""
@@ -79,7 +92,7 @@ class Case:
         if setup.composition == AS_DATA:
             labels = self.clients.y[torch.randint(len(self.clients), size, generator=generator)]
         else:
-            labels = compose(setup.composition, size[2], self.n_classes, size[0], generator, size[1])
+            labels = compose(setup.composition, size[2], self.classifier.n_classes, size[0], generator, size[1])
         return self.trained(labels, labels, seed, generator, sent)
 
     def trained(
@@ -108,7 +121,7 @@ class Case:
         updates = [update.replace({k: t.contiguous() for k, t in update.tensors.items()}) for update in updates]
         if not all(torch.isfinite(t).all() for update in updates for t in update.tensors.values()):
             raise ValueError("a client's update holds NaN or infinity: is the learning rate too high for this model?")
-        return Trial(seed, updates, x, y, counts(y.flatten(1), self.n_classes))
+        return Trial(seed, updates, x, y, counts(y.flatten(1), self.classifier.n_classes))
 
     def observe(self, trial: Trial, remedy: Defence | None = None) -> Update:
         """Return what the server sees: the one client's update after all defences, or the sum of all clients'."""
@@ -127,6 +140,38 @@ class Case:
         if any(update.steps != 1 for update in shared):
             raise ValueError("secure aggregation is audited with one local step (LIA-SA works under FedSGD alone)")
         return plain_sum([Update({k: u.gradient(k) for k in u.tensors}, "gradient", u.samples) for u in shared])
+
+    def canary(self, privacy: Privacy) -> PrivacyResult:
+        """Return a claim with the bound that a canary shows, on the mechanism as the clients run it.
+
+        A sample's canary has the label that the model finds least likely. A client's two inputs are samples of one
+        class, labelled as another, and the other way round.
+        """
+        setup, seed = self.setup, (self.setup.seed + 1) * 1_000_003
+        if setup.dp_sgd is not None:
+            first = self.trial(0)
+            releases = setup.dp_sgd.release_neighbours(self.model, first.x[0, 0], first.y[0, 0], seed)
+        else:
+            two = self.clients.class_counts.topk(2).indices.view(2, 1, 1).expand(2, setup.steps, setup.batch_size)
+            updates = self.trained(two, two.flip(0), seed, torch.Generator().manual_seed(seed)).updates
+            defences = [fit_defence(defence, updates[0]) for defence in setup.defences]
+            silent = [replace(d, sigma=TINY) if hasattr(d, "sigma") and is_dataclass(d) else d for d in defences]
+            means = [next(_share(silent, update.tensors, seed)) for update in updates]
+            releases = means, [_share(defences, update.tensors, seed + k) for k, update in enumerate(updates)]
+        is_sampled = setup.dp_sgd is not None and setup.dp_sgd.poisson_sampling and setup.dp_sgd.sample_rate < 1
+        return measure(privacy, *releases, is_normal=not is_sampled)
+
+
+def _share(defences: Sequence[Defence], update: Mapping[str, Tensor], seed: int) -> Iterator[dict[str, Tensor]]:
+    """Yield what a client shares of one update, each time for the first time; what remembers goes on drawing."""
+    stateful = [defence if is_dataclass(defence) else copy.deepcopy(defence) for defence in defences]
+    stacked = {name: t.expand(AT_ONCE, *t.shape) for name, t in update.items()}
+    for number in count():
+        used = [
+            fresh(d, seed + 1000 * number + 10 * k, AT_ONCE) if is_dataclass(d) else d for k, d in enumerate(stateful)
+        ]
+        sent = reduce(lambda tensors, defence: defence(tensors, torch.arange(AT_ONCE)), used, stacked)
+        yield from ({name: t[k] for name, t in sent.items()} for k in range(AT_ONCE))
 
 
 def passes(epochs: int, size: Sequence[int], generator: torch.Generator) -> Tensor:
@@ -147,7 +192,7 @@ def fresh(defence: Defence, seed: int, clients: int | None = None) -> Any:
     return replace(defence, **{field.name: given[field.name] for field in fields(defence) if field.name in given})
 
 
-def known_defence(setup: Setup, model: nn.Module) -> MakeDefence | None:
+def _simulated_defence(setup: Setup, classifier: Classifier) -> MakeDefence | None:
     """Return the clients' defences as an attacker simulates them on the head; None where there are none or it cannot.
 
     It cannot behind local steps, whose change is defended and not the gradient, nor where a defence works on other
@@ -160,9 +205,9 @@ def known_defence(setup: Setup, model: nn.Module) -> MakeDefence | None:
         defences = [fresh(defence, seed + place, clients) for place, defence in enumerate(setup.defences)]
         return lambda updates, who: reduce(lambda shared, defence: defence(shared, who), defences, updates)
 
-    last = models.head(model)
-    named = dict(model.named_parameters())
-    pair = {name: torch.stack([named[name].detach()] * 2) for name in (last.weight, last.bias) if name in named}
+    last, named = classifier.head, dict(classifier.model.named_parameters())
+    names = [name for name in (last.weight, last.bias) if name in classifier.trained]
+    pair = {name: torch.stack([named[name].detach()] * 2) for name in names}
     try:
         beside = {**pair, "another layer": next(iter(pair.values())).new_full((2, 100), 1e3)}
         with torch.random.fork_rng(devices=[]):
@@ -176,26 +221,10 @@ def known_defence(setup: Setup, model: nn.Module) -> MakeDefence | None:
     return make if last.weight in alone and same else None
 
 
-def prepare(setup: Setup) -> Case:
+def prepare(setup: Setup, progress: bool = False) -> Case:
     """Make a set-up ready; a `ValueError` says why model, shape and data do not fit each other."""
-    model = copy_model(setup)
-    refuse_other_outputs(model, setup)
-    if setup.data is not None:
-        x = setup.data.x if isinstance(setup.data, Images) else setup.data[0]
-        model.example_inputs = x[torch.linspace(0, len(x) - 1, 8).long()]
-    if setup.shape or setup.data is None:
-        shape = tuple(setup.shape or models.input_shape(model))
-    else:
-        shape = tuple((setup.data.x if isinstance(setup.data, Images) else setup.data[0]).shape[1:])
-    model.input_shape = shape  # type: ignore[assignment]
-    n = models.head(model).layer.out_features
-    if n < 2:
-        raise ValueError("a classifier has at least two outputs; one with a sigmoid is not covered")
-    pool = samples(setup.data, shape, n, setup.seed, models.known_tokens(model))
-    # The largest entries: a token that the model does not know is among them.
-    largest = pool.x[pool.x.flatten(1).amax(1).topk(min(setup.batch_size, len(pool), 2)).indices]
-    logits = check(model, largest)
-    arrange_channels(model, models.as_inputs(largest, model))
+    classifier, pool, logits = make_classifier(setup)
+    model, n = classifier.model, classifier.n_classes
     clients, aux = divide(pool, setup.auxiliary, setup.seed)
     # How often a label occurs in all batches together: what an adversary may know without an update.
     prior = torch.full((n,), 1 / n, dtype=torch.float64)
@@ -208,28 +237,32 @@ def prepare(setup: Setup) -> Case:
             "draws labels as often as the data hold them"
         )
     with quiet(model):
-        attacked = copy.deepcopy(model)
-    runs = min(RUNS, max(1, PROBES // (n * setup.batch_size))) if models.batch_dependent(attacked) else None
-    knowledge = {"aux": aux, "prior": prior, "scheme": setup.scheme, "runs": runs}
-    knowledge |= {
+        attacked = Classifier.of(copy.deepcopy(model), classifier.shape)
+    runs = min(RUNS, max(1, PROBES // (n * setup.batch_size))) if models.batch_dependent(attacked.model) else None
+    knowledge = {
+        "aux": aux,
+        "prior": prior,
+        "scheme": setup.scheme,
+        "runs": runs,
         "batch_size": setup.batch_size,
-        "input_shape": shape,
+        "input_shape": classifier.shape,
         "dummies": DUMMIES,
         "iterations": TRAINING,
         "batches": BATCHES if n <= FEW_CLASSES else BATCHES_OF_MANY,
-        "defence": known_defence(setup, model),
+        "progress": progress,
+        "defence": _simulated_defence(setup, classifier),
     }
     loss = None if setup.loss is None else as_loss(copy.deepcopy(setup.loss))
-    form = None if loss is None else form_of(loss, logits)
+    form = None if loss is None else _measure_form(loss, logits)
     weights = torch.ones(n) if form is None else form.weights
     if (silent := (weights < TOLERANCE * weights.max()) & (clients.class_counts > 0)).any():
         ignored = f"{clients.classes[int(silent.nonzero()[0])]!r} (ignore_index, or weight 0)"
         advice = "give data without that class, and composition='data'"
         raise ValueError(f"the loss ignores samples of {ignored}, which no update shows: {advice}")
-    return Case(setup, model, attacked, shape, n, clients, aux, knowledge, loss, form)
+    return Case(setup, classifier, attacked, clients, aux, knowledge, loss, form)
 
 
-def form_of(loss: Loss, logits: Tensor) -> LossForm | None:
+def _measure_form(loss: Loss, logits: Tensor) -> LossForm | None:
     """Measure the form of a loss, given some of the model's outputs ``[N, n]``.
 
     Raises `ValueError` if the loss does not take such outputs and labels.
@@ -239,8 +272,3 @@ def form_of(loss: Loss, logits: Tensor) -> LossForm | None:
     probed = (lambda z, y: loss(z.log_softmax(1), y)) if ends_in_log_softmax else loss
     with torch.random.fork_rng(devices=[]):
         return measure_form(probed, logits.shape[1], logits.dtype)
-
-
-def image_attack(setup: Setup) -> Attack:
-    """Return the image attack to run on request: InvG for one local step, AGIC for several."""
-    return get("InvG" if setup.steps == 1 else "AGIC")

@@ -1,5 +1,6 @@
 """An audit as a guard for a CI, which fails closed: what no attack could read is never an all-clear."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +9,7 @@ from xml.etree import ElementTree
 
 import pandas as pd
 
-from fedleak.audit.findings import Verdict
-from fedleak.audit.report import Report
+from fedleak.audit.tables import Tables, Verdict
 from fedleak.files import write_bytes
 
 KEPT, LEAK, ERROR, NOT_MEASURABLE = range(4)
@@ -47,7 +47,7 @@ class Limits:
         return self.shares() + ([] if self.epsilon is None else [self.epsilon])
 
 
-def verdicts(report: Report, limits: Limits, assume_training: bool = False) -> list[Verdict]:
+def verdicts(report: Tables, limits: Limits, assume_training: bool = False) -> list[Verdict]:
     """Judge every round (and every update, if there is a limit for each): a leak before all, else not measurable.
 
     A limit is kept only if nothing is in doubt: the training was measured, the attacker has the model, labels are
@@ -60,7 +60,7 @@ def verdicts(report: Report, limits: Limits, assume_training: bool = False) -> l
         if limit is not None or (limits.shares() and not each):
             judged += [
                 _judge(row, limit, margin, report, assume_training, limits.epsilon is not None)
-                for _, row in report.cases(each=each).iterrows()
+                for _, row in list_cases(report, each).iterrows()
             ]
     if (words := report.words) is not None and (words.updates or words.unread) and limits.shares():
         leaks = words.updates and words.share > min(limits.shares())
@@ -77,7 +77,7 @@ Status = Literal["kept", "leak", "not measurable"]
 
 
 def _judge(
-    row: pd.Series, limit: float | None, margin: float | None, report: Report, assume_training: bool, by_epsilon: bool
+    row: pd.Series, limit: float | None, margin: float | None, report: Tables, assume_training: bool, by_epsilon: bool
 ) -> Verdict:
     name = row["attack"] or "no attack"
     by = f"{name} ({report.adversaries.get(name, report.facts.get('adversary', '–'))})"
@@ -97,7 +97,7 @@ def _judge(
     return Verdict(row["case"], status, text, float(row["seconds"]))
 
 
-def _judge_epsilon(report: Report, limit: float) -> list[Verdict]:
+def _judge_epsilon(report: Tables, limit: float) -> list[Verdict]:
     """Judge the claimed ε of each client, or of a set-up, and the ε that a canary measures."""
     judged = []
     for client in report.spent:
@@ -111,6 +111,63 @@ def _judge_epsilon(report: Report, limit: float) -> list[Verdict]:
     for node in sorted(nodes - {client.node for client in report.spent}):
         judged.append(Verdict(f"ε of {node}", "not measurable", "its rounds claim no differential privacy"))
     return judged or [Verdict("ε", "not measurable", "no differential privacy is claimed")]
+
+
+def list_cases(tables: Tables, each: bool = False) -> pd.DataFrame:
+    """Return one row a round of a recorded run, one of a set-up, or one an update: with the attack that is best.
+
+    An attack decides a case if it read at least half of its updates, whether or not it beats the guesses.
+
+    Columns: ``case``, ``attack``, ``iacc`` and ``exact`` (means over the updates that it read), ``n`` (these),
+    ``of`` (all of the case), ``lead`` (the largest of any attack over the best guess on the same updates),
+    ``ahead`` (that attack), ``guess`` (the best on all), ``seconds``, and ``doubt``: the first reason why low
+    numbers are no all-clear, "" if there is none; ``open``: whether it is only that nobody measured the training;
+    ``private``: whether each update's differential privacy is claimed. Without any attack, ``attack`` is "".
+    """
+    given = {name: tables.rows.get(name, value) for name, value in (("doubt", ""), ("open", False), ("private", False))}
+    rows = tables.as_it_is.assign(case=_names(tables.as_it_is, each), **given)
+    unscored = [] if tables.unscored.empty else _names(tables.unscored, each)
+    cases = []
+    for case in dict.fromkeys([*rows["case"], *unscored]):
+        of_case = rows[rows["case"] == case]
+        blind = of_case["attack"].isin(tables.guesses)
+        guesses = of_case[blind].pivot(index="trial", columns="attack", values="iacc")
+        of = len(guesses) + unscored.count(case)
+        deciding = [part for _, part in of_case[~blind].groupby("attack", sort=False) if 2 * len(part) >= of]
+        means = [
+            {"attack": part["attack"].iloc[0], "iacc": part["iacc"].mean(), "exact": part["exact"].mean()}
+            | {"n": len(part), "of": of, "lead": part["iacc"].mean() - guesses.loc[part["trial"]].mean().max()}
+            for part in deciding
+        ]
+        none = {"attack": "", "iacc": math.nan, "exact": math.nan, "n": 0, "of": of, "lead": math.nan}
+        best = max(means, key=lambda mean: (mean["iacc"], mean["exact"]), default=none)
+        ahead = max(means, key=lambda mean: mean["lead"], default=none)
+        about = {**best, "lead": ahead["lead"], "ahead": ahead["attack"], "guess": guesses.mean().max()}
+        about["seconds"] = of_case["seconds"].sum()
+        doubts = _list_doubts(tables, of_case[~blind], deciding, of, unscored.count(case))
+        about["open"] = bool(of_case["open"].any()) and len(doubts) == 1
+        about["private"] = bool(len(of_case)) and bool(of_case["private"].all())
+        cases.append({"case": case, **about, "doubt": doubts[0] if doubts else ""})
+    return pd.DataFrame(cases)
+
+
+def _list_doubts(tables: Tables, rows: pd.DataFrame, deciding: list[pd.DataFrame], of: int, unscored: int) -> list[str]:
+    """Return why low numbers of a case are no all-clear: what was not measured, recorded, or read."""
+    missing = tables.facts.get("dropped", [])
+    why = f" ({missing[0]})" if missing else ""
+    doubts = [f"{unscored} of {of} updates have no recorded labels{why}"] * bool(unscored)
+    read = {trial for part in deciding for trial in part["trial"][part["fits"]]}
+    if left := of - unscored - len(read):
+        doubts.append(f"no attack whose assumptions hold read {left} of {of} updates")
+    doubts += [f"{name} failed: {error}" for name, error in tables.broken.items()]
+    return [*doubts, *dict.fromkeys(doubt for doubt in rows["doubt"] if doubt)]
+
+
+def _names(table: pd.DataFrame, each: bool) -> list[str]:
+    if "round" not in table:
+        return [f"update {t + 1}" for t in table["trial"]] if each else ["all updates"] * len(table)
+    who = zip(table["round"], table["node"], strict=True)
+    return [f"round {number}" + (f", node {node}" if each else "") for number, node in who]
 
 
 def exit_code(judged: Sequence[Verdict]) -> int:

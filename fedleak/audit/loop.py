@@ -1,116 +1,117 @@
 """The loop of every audit: baselines, attacks and remedies on update after update, and the rows of their outcomes."""
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from itertools import groupby
 from typing import Any
 
+import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from tqdm import tqdm
 
-from fedleak.attacks.contest import Attempt, contest, entrants, view
+from fedleak.attacks.contest import Attempt, attempt, contest, entrants, view
+from fedleak.attacks.labels.counts import apportion
 from fedleak.attacks.registry import ADVERSARIES, Adversary, Attack, Need, all_attacks
-from fedleak.attacks.result import Prepared
-from fedleak.audit.beyond_labels import count_words
+from fedleak.attacks.result import Prepared, Result
 from fedleak.audit.case import Case
-from fedleak.audit.findings import AS_IT_IS, WordsResult, list_broken, outcome
+from fedleak.audit.classifier import Classifier
 from fedleak.audit.report import Report
+from fedleak.audit.tables import AS_IT_IS, WordsResult, count_words
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protections
-from fedleak.models import head
+from fedleak.metrics import class_accuracy, instance_accuracy
+from fedleak.models.memory import unchanged
 
 PRIOR = Adversary("no update", frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}))
 """The adversary of the baselines: it knows at most how often each class occurs."""
+PROVES_HARD_LABELS = ("iDLG",)
+"""Attacks, also at another scale, whose proofs hold for a cross-entropy with hard labels alone; others compare with the
+model's gradients."""
 
 
-def weakest(attack: Attack, adversary: Adversary, update: Update, model: nn.Module, knowledge: dict[str, Any]) -> str:
-    """Name the first of the registry's adversaries that can run an attack with the same inputs as `adversary`."""
-    used = attack.inputs(adversary, knowledge).keys()
-    weaker = (view(candidate, update, model) for candidate in ADVERSARIES)
-    able = (w for w in weaker if not attack.lacking(w) and attack.inputs(w, knowledge).keys() == used)
-    return next(able, adversary).name
-
-
-def taking_part(model: nn.Module, case: Case | None, samples: int) -> list[Attack]:
-    """Return the attacks on update after update, and of those that run apart the ones that are for such updates."""
-    x = None if case is None else case.aux.x[:1]
-    return [*entrants(trained=True), *(attack for attack in all_attacks() if attack.applies(model, x, samples))]
-
-
-def sort_out(
-    attacks: Iterable[Attack],
-    adversary: Adversary,
-    update: Update,
-    model: nn.Module,
-    knowledge: dict[str, Any],
-    excluded: Callable[[Attack], str],
-) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """Return, by attack, the weakest who could run it, and the attacks that are not run, with why.
-
-    `excluded` says why an attack is not tried whatever the adversary has; "" if it is tried.
-    """
-    adversaries: dict[str, str] = {}
-    untried = []
-    for attack in attacks:
-        if attack.blind:
-            continue
-        why = excluded(attack)
-        if (not why or attack.goal == "images") and (lacks := attack.lacking(adversary)):
-            why = f"the adversary '{adversary.name}' lacks: {'; '.join(lacks)}"
-        if why:
-            untried.append((attack.name, why))
-        else:
-            adversaries[attack.name] = weakest(attack, adversary, update, model, knowledge)
-    return adversaries, untried
-
-
-def remedies(
-    model: nn.Module, update: Update, seed: int, put: Callable[[Defence], Update]
-) -> tuple[dict[str, Defence], list[tuple[str, str]]]:
-    """Return the defences that can be added to a client's `update`, by name, and those that cannot, with the reason.
-
-    `put` returns the update with a defence added. Strengths that are relative go by the size of the update's own
-    entries: the root mean square of the head's weights, or of all.
-    """
-    defences: dict[str, Defence] = {}
-    left_out, weight = [], head(model).weight
-    entries = [update.tensors[weight]] if weight in update.tensors else list(update.tensors.values())
-    size = torch.cat([t.flatten() for t in entries]).double().square().mean().sqrt().item() if entries else 0.0
-    for kind in protections().values():
-        for strength in kind.remedies:
-            value = strength * size if kind.relative else strength
-            name = kind.words(value) + (f" ({strength:g} × the entries' size)" if kind.relative else "")
-            try:
-                defence = kind.make(value, model, 1, seed)
-                if not put(defence).tensors:
-                    raise ValueError("nothing would be shared")
-                defences[name] = defence
-            except Exception as error:  # a defence of somebody's own may raise anything
-                left_out.append((name, str(error).split("\n")[0]))
-    return defences, left_out
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Observation:
     """One update as the server sees it, and what an attack on it may take."""
 
     number: int
-    model: nn.Module
+    classifier: Classifier
+    """The model that the server sent."""
     knowledge: dict[str, Any]
     """Inputs of attacks, by `fedleak.attacks.registry.INPUTS`."""
     attacks: Sequence[Attack]
-    """Attacks to run on it; the baselines are none of them."""
+    """Attacks that may run on it, baselines included."""
     update: Callable[[Defence | None], Update]
     """Returns the update, with a defence added if one is given."""
-    arguments: Callable[[Update, Defence | None], dict[str, Any]]
+    forms: Callable[[Update, Defence | None], dict[str, Any]] = lambda update, _: {"update": update}
     """Returns the arguments of `contest` that depend on the update: itself, and its further forms."""
-    guesses: Iterable[Attempt]
-    """The attempts of the baselines."""
-    row: Callable[[str, Attempt], dict[str, Any]]
-    """Returns a row on how an attack went in a scenario; see `fedleak.audit.findings.noted`."""
+    guessed: Sequence[tuple[Update, int]]
+    """Each client's update, on which baselines guess, and their seed."""
+    truth: Tensor | None
+    """Label counts ``[K, n]`` of K clients; None if they are not known."""
+    has_hard_labels: bool
+    """Whether the loss is known to be a cross-entropy with one label per sample."""
+    is_altered: bool
+    """Whether a defence may break what attacks assume; otherwise what they contradict was not recorded rightly."""
+    epochs: int = 1
+    """How often every sample is in the update; scores are those of one epoch."""
     texts: Tensor | None = None
     """The clients' inputs, to compare recovered words with."""
+    about: dict[str, Any] = field(default_factory=dict)
+    """Further columns of the rows on this update."""
+
+    def row(self, scenario: str, attempt: Attempt) -> dict[str, Any]:
+        """Return a row on how an attack went: scored if there is a truth.
+
+        Its ``reason`` says why it failed, None if it did not; ``broke`` whether it failed by an error of its own;
+        ``fits`` whether its assumptions hold as far as they have to. ``proven`` is NaN for attacks that prove nothing.
+        """
+        name, result, truth = attempt.attack.name, attempt.result, self.truth
+        if result is not None and self.epochs > 1 and not attempt.attack.blind:
+            result = _take_one_epoch(result, self.epochs)
+        row = {"scenario": scenario, "attack": name, "trial": self.number, **self.about, "seconds": attempt.seconds}
+        row |= {"iacc": math.nan, "cacc": math.nan, "exact": math.nan, "reason": None, "broke": attempt.unforeseen}
+        row["unmet"] = "; ".join(result.violated_assumptions) if result else ""
+        row["fits"] = self.is_altered or not row["unmet"]
+        is_proof = self.has_hard_labels or name.split(",")[0] not in PROVES_HARD_LABELS
+        proven = result.proven if result is not None and is_proof else None
+        row["proven"] = math.nan if proven is None else float(proven.sum())
+        if result is None:
+            row["reason"] = attempt.reason.strip().split("\n")[0]
+        elif truth is not None and result.counts.numel() != truth.numel():
+            clients = result.counts.numel() // result.counts.shape[-1]
+            row["reason"] = f"it recovers the labels of {clients} clients, not of {len(truth)}"
+        elif truth is not None:
+            row |= score(result.counts.cpu().reshape(truth.shape), truth)
+            if scenario == AS_IT_IS and result.low is not None and result.high is not None:
+                low, high = result.low.cpu(), result.high.cpu()
+                inside = (low <= truth[0]) & (truth[0] <= high)
+                row |= {"held": inside.double().mean().item(), "width": (high - low).mean().item()}
+        return row
+
+
+def _take_one_epoch(result: Result, epochs: int) -> Result:
+    total = (result.counts.sum(-1, keepdim=True) / epochs).round()
+    low, high = (end if end is None else end / epochs for end in (result.low, result.high))
+    return replace(result, counts=apportion(result.counts / epochs, total), low=low, high=high)
+
+
+def score(counts: Tensor, truth: Tensor) -> dict[str, float]:
+    """Return instance accuracy, class accuracy and the share of exact counts over K clients, ``[K, n]`` both."""
+    return {
+        "iacc": instance_accuracy(counts, truth).mean().item(),
+        "cacc": class_accuracy(counts, truth).mean().item(),
+        "exact": (counts == truth).all(-1).double().mean().item(),
+    }
+
+
+def taking_part(classifier: Classifier, case: Case | None, samples: int) -> list[Attack]:
+    """Return the attacks on update after update, and of those that run apart the ones that are for such updates."""
+    x = None if case is None else case.aux.x[:1]
+    return [*entrants(trained=True), *(a for a in all_attacks() if a.applies(classifier.model, x, samples))]
 
 
 class Loop:
@@ -132,25 +133,58 @@ class Loop:
         self.adversaries: dict[str, str] = {}
         self.untried: list[tuple[str, str]] = []
         self.remedies: dict[str, Defence] = {}
-        self.left_out: list[tuple[str, str]] = []
+        self.left_out = [] if remedied else [("remedies", "remedy_trials=0")]
         self.over: set[tuple[str, str]] = set()
         self.prepared: dict[str, Prepared] = {}
 
-    def attack(self, observation: Observation) -> dict[str, Tensor]:
-        """Attack one update, as it is and with each remedy; return the counts as it is, by attack."""
+    def sort_out(
+        self, attacks: Iterable[Attack], first: Observation, update: Update, exclude: Callable[[Attack], str]
+    ) -> None:
+        """Note the weakest adversary who could run each attack, and the attacks that are not run, with why.
+
+        `update` is the first one, and `exclude` says why an attack is not tried whatever the adversary has, or "".
+        """
+        adversary = view(self.adversary, update, first.classifier.model)
+        for attack in (attack for attack in attacks if not attack.blind):
+            why = exclude(attack)
+            if (not why or attack.goal == "images") and (lacks := attack.lacking(adversary)):
+                why = f"the adversary '{adversary.name}' lacks: {'; '.join(lacks)}"
+            if why:
+                self.untried.append((attack.name, why))
+            else:
+                self._note_weakest(attack, first, update)
+
+    def _note_weakest(self, attack: Attack, observation: Observation, update: Update) -> None:
+        """Note the first of the registry's adversaries that can run an attack with the same inputs."""
+        adversary, *weaker = (
+            view(candidate, update, observation.classifier.model) for candidate in (self.adversary, *ADVERSARIES)
+        )
+        used = attack.inputs(adversary, observation.knowledge).keys()
+        able = (w for w in weaker if not attack.lacking(w) and attack.inputs(w, observation.knowledge).keys() == used)
+        self.adversaries[attack.name] = next(able, adversary).name
+
+    def run(self, observations: Iterable[Observation]) -> Iterator[tuple[Observation, dict[str, Tensor]]]:
+        """Attack all updates, as they are and with each remedy; yield each with the counts as it is, by attack."""
+        for classifier, of_model in groupby(observations, lambda observation: observation.classifier):
+            self.prepared = {}
+            with unchanged(classifier.model):
+                for observation in of_model:
+                    yield observation, self._attack(observation)
+
+    def _attack(self, observation: Observation) -> dict[str, Tensor]:
         update, remedied = observation.update(None), observation.number in self.remedied
         if remedied and not self.remedies:
-            self.remedies, self.left_out = remedies(observation.model, update, self.seed, observation.update)
-        self.bar.total = len(observation.attacks) * (self.updates + len(self.remedies) * len(self.remedied))
-        self.rows += [observation.row(AS_IT_IS, guess) for guess in observation.guesses]
+            self._make_remedies(observation, update)
+        attacks = sum(not attack.blind for attack in observation.attacks)
+        self.bar.total = attacks * (self.updates + len(self.remedies) * len(self.remedied))
+        self.rows += [observation.row(AS_IT_IS, blind) for blind in guess(observation)]
         counts = {}
         for answer in self._attempts(AS_IT_IS, observation, update):
             if answer.counts is not None:
                 counts[answer.attack.name] = answer.counts
                 if answer.attack.name not in self.adversaries:  # it could not read the first update
-                    named = weakest(answer.attack, self.adversary, update, observation.model, observation.knowledge)
-                    self.adversaries[answer.attack.name] = named
-        self.words = count_words(self.words, update, observation.model, observation.texts)
+                    self._note_weakest(answer.attack, observation, update)
+        self.words = count_words(self.words, update, observation.classifier.model, observation.texts)
         for name, remedy in self.remedies.items() if remedied else ():
             self._attempts(name, observation, observation.update(remedy), remedy)
         return counts
@@ -160,13 +194,13 @@ class Loop:
     ) -> list[Attempt]:
         attempts = []
         for answer in contest(
-            model=observation.model,
-            adversary=view(self.adversary, update, observation.model),
+            model=observation.classifier.model,
+            adversary=view(self.adversary, update, observation.classifier.model),
             knowledge=observation.knowledge,
             attacks=self._announced(observation, scenario),
             clock=time.perf_counter,
             prepared=self.prepared,
-            **observation.arguments(update, remedy),
+            **observation.forms(update, remedy),
         ):
             attempts.append(answer)
             self.rows.append(observation.row(scenario, answer))
@@ -175,18 +209,87 @@ class Loop:
         return attempts
 
     def _announced(self, observation: Observation, scenario: str) -> Iterator[Attack]:
-        for attack in observation.attacks:
+        for attack in (attack for attack in observation.attacks if not attack.blind):
             if self.over.isdisjoint({(AS_IT_IS, attack.name), (scenario, attack.name)}):
                 self.bar.set_postfix_str(f"update {observation.number + 1}, {scenario}: {attack.name}")
                 yield attack
             self.bar.update()
 
-    def report(self, facts: dict[str, Any]) -> Report:
-        """Return the report on all updates so far, with these facts about them."""
+    def _make_remedies(self, observation: Observation, update: Update) -> None:
+        """Make the defences that can be added to a client's update, and note those that cannot, with the reason.
+
+        Strengths that are relative go by the size of the update's own entries: the root mean square of the head's
+        weights, or of all.
+        """
+        model, weight = observation.classifier.model, observation.classifier.head.weight
+        entries = [update.tensors[weight]] if weight in update.tensors else list(update.tensors.values())
+        size = torch.cat([t.flatten() for t in entries]).double().square().mean().sqrt().item() if entries else 0.0
+        for kind in protections().values():
+            for strength in kind.remedies:
+                value = strength * size if kind.relative else strength
+                name = kind.words(value) + (f" ({strength:g} × the entries' size)" if kind.relative else "")
+                try:
+                    defence = kind.make(value, model, 1, self.seed)
+                    if not observation.update(defence).tensors:
+                        raise ValueError("nothing would be shared")
+                    self.remedies[name] = defence
+                except Exception as error:  # a defence of somebody's own may raise anything
+                    self.left_out.append((name, str(error).split("\n")[0]))
+
+    def report(self, classifier: Classifier, facts: dict[str, Any]) -> Report:
+        """Return the report on all updates so far, with these facts about them and those about any audit."""
         self.bar.close()
-        rows, remarks, never = outcome(self.rows)
+        facts |= {
+            "classes": classifier.n_classes,
+            "head": classifier.head.name or "the model itself",
+            "tied": classifier.head.tied,
+            "tokens": bool(classifier.tokens),
+            "adversary": self.adversary.name,
+            "versions": f"fedleak {version('fedleak')}, torch {torch.__version__}, {torch.get_num_threads()} threads",
+            "seed": self.seed,
+        }
+        rows, remarks, never = _summarise(self.rows)
         untried = [*((name, why) for name, why in self.untried if name not in self.adversaries), *never]
         scenarios = [AS_IT_IS, *self.remedies]
         report = Report(facts, rows, scenarios, self.left_out, self.adversaries, untried, remarks)
-        report.words, report.broken = self.words, list_broken(self.rows)
+        report.words, report.broken = self.words, _list_broken(self.rows)
         return report
+
+
+def guess(observation: Observation) -> Iterator[Attempt]:
+    """Yield the attempts of the baselines, which see no update, on all clients together."""
+    for attack in (attack for attack in observation.attacks if attack.blind):
+        attempts = [
+            attempt(attack, update, observation.classifier.model, PRIOR, {**observation.knowledge, "seed": seed})
+            for update, seed in observation.guessed
+        ]
+        counts = [answer.counts for answer in attempts if answer.counts is not None]
+        if len(counts) == len(attempts):
+            yield Attempt(attack, Result(torch.stack(counts)), 0.0, "")
+
+
+def _list_broken(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """Return, by attack, the error of its own by which it failed to read more than half of the updates."""
+    as_is = [row for row in rows if row["scenario"] == AS_IT_IS]
+    broken: dict[str, list[str]] = {}
+    for row in as_is:
+        if row["broke"]:
+            broken.setdefault(row["attack"], []).append(row["reason"])
+    updates = len({row["trial"] for row in as_is})
+    return {name: reasons[0] for name, reasons in broken.items() if 2 * len(reasons) > updates}
+
+
+def _summarise(rows: list[dict[str, Any]]) -> tuple[pd.DataFrame, dict[str, str], list[tuple[str, str]]]:
+    """Return the rows with scores, what to know of attacks that worked, and those that failed in all trials, with why.
+
+    A remark says how often and why an attack failed, and which of its assumptions were violated, without a remedy.
+    """
+    attempts = pd.DataFrame(rows)
+    as_is = attempts[attempts["scenario"] == AS_IT_IS]
+    worked = set(as_is.loc[as_is["reason"].isna(), "attack"])
+    failed = as_is.dropna(subset="reason").groupby("attack", sort=False)["reason"].agg(list)
+    remarks = {name: f"failed in {len(of)} of its trials: {of[0]}" for name, of in failed.items() if name in worked}
+    for name, unmet in as_is[as_is["unmet"] != ""].groupby("attack", sort=False)["unmet"].first().items():
+        remarks[name] = "; ".join(filter(None, [remarks.get(name), unmet]))
+    never = [(name, of[0]) for name, of in failed.items() if name not in worked]
+    return attempts.dropna(subset="iacc").drop(columns=["reason", "unmet", "broke"]), remarks, never

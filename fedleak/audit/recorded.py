@@ -3,24 +3,24 @@
 See `fedleak.recording` for the folder.
 """
 
-import copy
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedleak.attacks.contest import Attempt, attempt, view
+from fedleak.attacks.contest import view
 from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, Attack, adversary_of, get
+from fedleak.audit.canary import PrivacyResult
 from fedleak.audit.case import Case, fresh, prepare
-from fedleak.audit.facts import about
-from fedleak.audit.findings import PrivacyResult, noted
-from fedleak.audit.loop import PRIOR, Loop, Observation, sort_out, taking_part
+from fedleak.audit.classifier import Classifier
+from fedleak.audit.loop import Loop, Observation, taking_part
 from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
 from fedleak.errors import likely
@@ -28,103 +28,13 @@ from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protect
 from fedleak.federated.spending import spent
 from fedleak.federated.update import unwrapped
-from fedleak.models import batch_dependent, head
+from fedleak.models import batch_dependent
 from fedleak.models.states import bare, last_matrix
 
 if TYPE_CHECKING:
     from fedleak.recording import Contribution
 
 NO_MODEL = "pass --setup: the server has the model"
-
-
-States = tuple[dict[str, Tensor], dict[str, Tensor]]
-
-
-class _Server(NamedTuple):
-    case: Case | None
-    adversary: Adversary
-    seed: int
-    remedy_trials: int
-    last: str
-    """Name of the weight that is taken for the last layer's if there is no set-up."""
-    grounds: str
-    """Origin of the model."""
-
-    def model(self, contribution: "Contribution", state: Mapping[str, Tensor]) -> nn.Module:
-        """Return the model as it was sent; what the set-up has frozen, or a client does not share, need not be."""
-        if self.case is None:
-            return bare(state, self.last)
-        model = copy.deepcopy(self.case.attacked)
-        state = unwrapped(state, model)
-        expected = model.state_dict()
-        single = {name for name, t in state.items() if name in expected and t.numel() == expected[name].numel() == 1}
-        state = {name: t.reshape(expected[name].shape) if name in single else t for name, t in state.items()}
-        is_part = state.keys() <= expected.keys() and bool(state.keys() & dict(model.named_parameters()).keys())
-        try:
-            model.load_state_dict({**expected, **state} if is_part else state)
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())
-            reason = f"{reason:.300}{likely(state)}"
-            raise ValueError(f"{contribution.path}: its state is not of the set-up's model: {reason}") from error
-        return model
-
-    def update(self, contribution: "Contribution", states: States, model: nn.Module) -> Update:
-        """Return what the server sees: trained parameters, each once, and not a last layer that did not move."""
-        update, weight = contribution.update(states), head(model).weight
-        update = update.replace(unwrapped(update.tensors, model))
-        names = update.tensors.keys() if self.case is None else dict(model.named_parameters()).keys()
-        unmoved = weight in update.tensors and not update.tensors[weight].any()
-        return update.replace({k: t for k, t in update.tensors.items() if k in names and not (unmoved and k == weight)})
-
-    def knowledge(self, contribution: "Contribution", model: nn.Module, number: int) -> dict[str, Any]:
-        """Return what attacks may take, by `fedleak.attacks.registry.INPUTS`."""
-        knowledge: dict[str, Any] = {
-            "scheme": contribution.scheme,
-            "seed": self.seed * 1_000_003 + number,
-            "batch_size": contribution.batch_size,
-        }
-        if (case := self.case) is not None:
-            knowledge |= {"input_shape": case.shape, "runs": 3 if batch_dependent(model) else None}
-            if case.setup.data is not None:
-                knowledge |= {"aux": case.aux, "prior": case.aux.class_counts.double() / len(case.aux)}
-        return knowledge
-
-    def observe(self, number: int, entry: "Contribution", states: States, model: nn.Module) -> Observation:
-        """Return one contribution as the server sees it."""
-        knowledge, update = self.knowledge(entry, model, number), self.update(entry, states, model)
-        candidates = taking_part(model, self.case, update.samples)
-
-        def put(remedy: Defence | None) -> Update:
-            return update if remedy is None else protect(update, fresh(remedy, self.seed + number))
-
-        def arguments(update: Update, _: Defence | None) -> dict[str, Any]:
-            # Attacks that take the scheme read the change of the weights with it, and the others as plain SGD's.
-            change = Update(update.tensors, update.kind, update.samples, update.steps, entry.lr)
-            return {"update": change, "plain": update}
-
-        attacks = [attack for attack in candidates if not attack.blind and not _excluded(attack)]
-        blind = (attempt(attack, update, model, PRIOR, knowledge) for attack in candidates if attack.blind)
-        guesses = (answer for answer in blind if answer.result)
-        return Observation(
-            number, model, knowledge, attacks, put, arguments, guesses, partial(self.row, number, entry, model)
-        )
-
-    def row(
-        self, number: int, entry: "Contribution", model: nn.Module, scenario: str, attempt: Attempt
-    ) -> dict[str, Any]:
-        """Return a row on how an attack on a contribution went."""
-        truth = entry.truth(head(model).layer.out_features)
-        about = {"round": entry.round, "node": entry.node, "open": entry.is_open, "private": entry.privacy is not None}
-        about["doubt"] = NO_MODEL if self.case is None else entry.failed
-        row = noted(scenario, number, attempt, None if truth is None else truth[None], not entry.failed, **about)
-        # Noise breaks what attacks assume, and is a defence; without any, they contradict what was recorded.
-        return {**row, "fits": not (row["unmet"] and entry.privacy is None)}
-
-
-def _excluded(attack: Attack) -> str:
-    if attack.trained:
-        return "it is trained anew for every model and batch size, and each round has its own"
-    return "it is made for secure aggregation; see its chapter" if attack.sees == "aggregate" else ""
 
 
 def audit_run(
@@ -161,39 +71,25 @@ def audit_run(
     dropped: list[str] | None = [] if skip_nan else None
     missing: list[str] = []
     run = read(folder, gaps=gaps, dropped=dropped, missing=missing)
-    if setup is None:
-        classes = max((len(entry.counts) for entry in run if entry.counts), default=0)
-        last, grounds = last_matrix(*run[0].states(), classes)
-        grounds = f"{grounds}; the model is unknown"
-        server = _Server(None, EAVESDROPPER, 0, Setup.remedy_trials, last, grounds)
-    else:
-        adversary = adversary_of(setup.adversary or (WHITE_BOX if setup.data is None else WITH_AUXILIARY))
-        grounds = "weights as recorded, of the set-up's model"
-        server = _Server(prepare(setup), adversary, setup.seed, setup.remedy_trials, "", grounds)
-    unscored = []
+    source = Rounds(run, None if setup is None else prepare(setup))
     scored = [number for number, entry in enumerate(run) if entry.counts is not None]
     spread = sorted(range(len(scored)), key=lambda k: int(f"{k:024b}"[::-1], 2))  # over the run, where it is cut too
-    remedied = {scored[k] for k in spread[: server.remedy_trials]}
-    loop = Loop(server.adversary, server.seed, len(run), remedied, repeats=True, progress=progress)
-    model, loaded = nn.Module(), ""
-    for number, entry in enumerate(run):
-        states = entry.states()
-        if entry.before != loaded:
-            model, loaded, loop.prepared = server.model(entry, states[0]), entry.before, {}
-        observation = server.observe(number, entry, states, model)
-        if number == 0:
-            update = observation.update(None)
-            about_run = {"dropped": [*missing, *(dropped or ())], **facts(run, server, update, model)}
-            about_run["name"] = Path(folder).resolve().name
-            attacks, adversary = taking_part(model, server.case, update.samples), view(server.adversary, update, model)
-            loop.adversaries, loop.untried = sort_out(
-                attacks, adversary, update, model, observation.knowledge, _excluded
-            )
-        counts = loop.attack(observation)
-        if entry.counts is None:
-            unscored.append(_unscored(entry, counts))
-    about_run["took"] = time.perf_counter() - started
-    report = loop.report(about_run)
+    remedied = {scored[k] for k in spread[: (setup or Setup).remedy_trials]}
+    loop = Loop(source.adversary, source.seed, len(run), remedied, repeats=True, progress=progress)
+    observations = source.observe()
+    first = next(observations)
+    update = first.update(None)
+    attacks = taking_part(first.classifier, source.case, update.samples)
+    loop.sort_out(attacks, first, update, _exclude)
+    facts = {"dropped": [*missing, *(dropped or ())], **_describe(run, source, update, first.classifier)}
+    facts["name"] = Path(folder).resolve().name
+    unscored = [
+        _describe_unscored(run[observation.number], counts)
+        for observation, counts in loop.run(chain([first], observations))
+        if run[observation.number].counts is None
+    ]
+    facts["took"] = time.perf_counter() - started
+    report = loop.report(first.classifier, facts)
     report.unscored = pd.DataFrame(unscored)
     claims = Counter(entry.privacy for entry in run if entry.privacy is not None)
     report.privacy = [PrivacyResult(privacy, updates=updates) for privacy, updates in claims.items()]
@@ -201,7 +97,100 @@ def audit_run(
     return report
 
 
-def _unscored(entry: "Contribution", counts: Mapping[str, Tensor]) -> dict[str, Any]:
+class Rounds:
+    """The recorded updates of a run, and who attacks them."""
+
+    def __init__(self, run: "Sequence[Contribution]", case: Case | None):
+        self.run, self.case = run, case
+        if case is None:
+            classes = max((len(entry.counts) for entry in run if entry.counts), default=0)
+            self.last, grounds = last_matrix(*run[0].states(), classes)
+            self.grounds = f"{grounds}; the model is unknown"
+            self.adversary: Adversary = EAVESDROPPER
+            self.seed = 0
+        else:
+            self.grounds = "weights as recorded, of the set-up's model"
+            default = WHITE_BOX if case.setup.data is None else WITH_AUXILIARY
+            self.adversary, self.seed = adversary_of(case.setup.adversary or default), case.setup.seed
+
+    def observe(self) -> Iterator[Observation]:
+        """Yield each contribution as the server sees it; each state is read once where clients follow its round."""
+        name, before = None, {}
+        for number, entry in enumerate(self.run):
+            if entry.before != name:
+                name, before = entry.before, entry.read_before()
+                classifier = self._load(entry, before)
+            yield self._observe(number, entry, (before, entry.read_after()), classifier)
+
+    def _load(self, entry: "Contribution", state: Mapping[str, Tensor]) -> Classifier:
+        """Return the model as it was sent; what the set-up has frozen, or a client does not share, need not be."""
+        if self.case is None:
+            return Classifier.of(bare(state, self.last))
+        state = unwrapped(state, self.case.model)
+        try:
+            return self.case.attacked.with_state(state)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            reason = f"{reason:.300}{likely(state)}"
+            raise ValueError(f"{entry.path}: its state is not of the set-up's model: {reason}") from error
+
+    def _observe(
+        self,
+        number: int,
+        entry: "Contribution",
+        states: tuple[Mapping[str, Tensor], Mapping[str, Tensor]],
+        classifier: Classifier,
+    ) -> Observation:
+        case, weight = self.case, classifier.head.weight
+        update = entry.update(states)
+        # Trained parameters, each once, and not a last layer that did not move.
+        tensors = unwrapped(update.tensors, classifier.model)
+        names = tensors.keys() if case is None else classifier.trained
+        unmoved = weight in tensors and not tensors[weight].any()
+        update = update.replace({k: t for k, t in tensors.items() if k in names and not (unmoved and k == weight)})
+        seed = self.seed * 1_000_003 + number
+        knowledge: dict[str, Any] = {"scheme": entry.scheme, "seed": seed, "batch_size": entry.batch_size}
+        if case is not None:
+            knowledge |= {
+                "input_shape": classifier.shape,
+                "runs": 3 if batch_dependent(classifier.model) else None,
+            }
+            if case.setup.data is not None:
+                knowledge |= {"aux": case.aux, "prior": case.aux.class_counts.double() / len(case.aux)}
+
+        def put(remedy: Defence | None) -> Update:
+            return update if remedy is None else protect(update, fresh(remedy, self.seed + number))
+
+        truth = entry.truth(classifier.n_classes)
+        doubt = NO_MODEL if case is None else entry.failed
+        about = {"round": entry.round, "node": entry.node, "open": entry.is_open, "private": entry.privacy is not None}
+        return Observation(
+            number=number,
+            classifier=classifier,
+            knowledge=knowledge,
+            attacks=[a for a in taking_part(classifier, case, update.samples) if not _exclude(a)],
+            update=put,
+            forms=partial(_as_change, entry.lr),
+            guessed=[(update, seed)],
+            truth=None if truth is None else truth[None],
+            has_hard_labels=not entry.failed,
+            is_altered=entry.privacy is not None,
+            about={**about, "doubt": doubt},
+        )
+
+
+def _as_change(lr: float, update: Update, _: Defence | None) -> dict[str, Any]:
+    """Return an update as the change of the weights for attacks that take the scheme, and as plain SGD's for others."""
+    return {"update": Update(update.tensors, update.kind, update.samples, update.steps, lr), "plain": update}
+
+
+def _exclude(attack: Attack) -> str:
+    if attack.trained:
+        return "it is trained anew for every model and batch size, and each round has its own"
+    return "it is made for secure aggregation; see its chapter" if attack.sees == "aggregate" else ""
+
+
+def _describe_unscored(entry: "Contribution", counts: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return a row on a contribution without labels: the attack that the others agree with most."""
     agreed = agreement(counts) if counts else pd.Series({"none applies": 0.0})
     name = str(agreed.idxmax())
@@ -220,7 +209,7 @@ def agreement(by_attack: Mapping[str, Tensor]) -> pd.Series:
     return pd.Series((shares.fill_diagonal_(0).sum(1) / max(len(by_attack) - 1, 1)).tolist(), list(by_attack))
 
 
-def facts(run: "Sequence[Contribution]", server: _Server, update: Update, model: nn.Module) -> dict[str, Any]:
+def _describe(run: "Sequence[Contribution]", source: Rounds, update: Update, first: Classifier) -> dict[str, Any]:
     """Return what a report says of a run, of which these are the first update and its model."""
     rounds = sorted({entry.round for entry in run})
     other = [entry for entry in run if entry.optimiser not in ("sgd", "nag")]
@@ -229,7 +218,6 @@ def facts(run: "Sequence[Contribution]", server: _Server, update: Update, model:
     optimisers = {f"{o.optimiser} (rate {o.lr:g}{f', momentum {o.momentum:g}' * bool(o.momentum)})" for o in run}
     recorders = {"client": "the clients", "server": "the server"}
     return {
-        **about(model, server.adversary),
         "recorded": True,
         "others": f"{len(others)} of {len(run)} updates are made by {' and '.join(sorted(set(others)))}" * bool(others),
         "doubts": "; ".join(f"{reason} ({number} of {len(run)} updates)" for reason, number in failed.most_common(3)),
@@ -245,11 +233,10 @@ def facts(run: "Sequence[Contribution]", server: _Server, update: Update, model:
         "samples": _span([entry.samples for entry in run]),
         "optimisers": ", ".join(sorted(optimisers)),
         "parameters": sum(tensor.numel() for tensor in update.tensors.values()),
-        "grounds": server.grounds,
+        "grounds": source.grounds,
         "told": False,
-        "auxiliary": "some" if server.case is not None and server.case.setup.data is not None else 0,
-        "inversions_lack": get("InvG").lacking(view(server.adversary, update, model)),
-        "seed": server.seed,
+        "auxiliary": "some" if source.case is not None and source.case.setup.data is not None else 0,
+        "inversions_lack": get("InvG").lacking(view(source.adversary, update, first.model)),
     }
 
 

@@ -1,10 +1,12 @@
 """The audited setting: `Setup`, described by the user and checked before anything runs."""
 
+import math
 import numbers
 import runpy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,10 @@ from fedleak.data import COMPOSITIONS, Images
 from fedleak.errors import own_code
 from fedleak.federated import Scheme
 from fedleak.federated.algorithms import SCHEMES
-from fedleak.federated.defences import Defence
+from fedleak.federated.defences import ClippedNoise, Defence, PureNoise, Sparsification
 from fedleak.federated.losses import Loss
-from fedleak.federated.privacy import DPSGD
+from fedleak.federated.privacy import DELTA, DPSGD, Privacy
+from fedleak.federated.restricted import Withhold
 
 FEDSGD = "fedsgd"
 AS_DATA = "data"
@@ -149,6 +152,34 @@ class Setup:
                     "discard=0.9) or Withhold(['fc.weight', 'fc.bias'])"
                 )
         _ = self.scheme, self.attacker  # both refuse what does not fit
+
+    def claim(self, tensors: int) -> Privacy | None:
+        """Return the privacy claim for a client's part in a round that shares `tensors` tensors, if there is one.
+
+        A client's own noise counts with what its clipping leaves: two updates whose tensors are each clipped to a norm
+        C differ by 2 C √tensors at most, two that are clipped as a whole by 2 C. Noise directly after the clipping adds
+        to its variance. A defence of an unknown kind may bound the norm, so that without a known clipping nothing is
+        computed.
+        """
+        stated, delta = self.claimed or (None, DELTA)
+        if self.dp_sgd is not None:
+            return self.dp_sgd.privacy(stated, delta)
+        noise = []
+        for place, defence in enumerate(self.defences):
+            if isinstance(defence, ClippedNoise):
+                later = takewhile(lambda d: isinstance(d, PureNoise), self.defences[place + 1 :])
+                sigma = math.hypot(defence.sigma, *(d.sigma for d in later if isinstance(d, PureNoise)))
+                noise.append(sigma / (2 * defence.largest_norm(tensors)))
+        if noise:
+            history = ((max(noise), 1.0, 1),)
+            return Privacy(neighbours="client", history=history, delta=delta, stated=stated)
+        are_known = all(isinstance(d, PureNoise | Sparsification | Withhold) for d in self.defences)
+        if are_known and any(isinstance(d, PureNoise) for d in self.defences):
+            return Privacy(neighbours="client", delta=delta, clipped=False, stated=stated)
+        if stated is None:
+            return None
+        none = all(isinstance(d, Sparsification | Withhold) for d in self.defences)
+        return Privacy(neighbours="client", delta=delta, aggregated=none, stated=stated)
 
     @cached_property
     def scheme(self) -> Scheme | None:

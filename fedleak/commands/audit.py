@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from fedleak.audit import Report
 
-EXAMPLE = Path(__file__).parents[1] / "audit" / "example.py"
+EXAMPLE = Path(__file__).with_name("example.py")
 EPILOG = (
     "Exit codes: 0 all limits hold (without limits: the report was written); 1 a leak above a limit; 2 an error or a "
     "wrong call; 3 not measurable: a limit is kept only if the clients' training was measured, the attacker has the "
@@ -108,8 +108,7 @@ def command(
         import torch
 
         from fedleak.audit import guard
-        from fedleak.audit.report import WORDS
-        from fedleak.audit.writing import check_ending
+        from fedleak.audit.report import WORDS, check_ending
         from fedleak.files import reserve
 
         if file is None:

@@ -3,8 +3,9 @@
 import copy
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import count
 from typing import Literal
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from fedleak.errors import extra
 from fedleak.federated.update import Update
+from fedleak.models.inputs import forward
 
 DELTA = 1e-5
 """Default δ."""
@@ -45,6 +47,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return float(optimize.brentq(excess_delta, 0.0, mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta))))
 
 
+TINY = 1e-30
+"""Standard deviation of noise that changes nothing."""
 MIN_PRV_NOISE = 0.3
 """Noise multiplier below which bounds replace the PRV accountant for sampled mechanisms."""
 
@@ -244,6 +248,27 @@ class DPSGD:
             optimiser.scale_grad()
             gradients = {name: p.grad.detach().clone() for name, p in zip(names, optimiser.params, strict=True)}
             yield Update(gradients, "gradient", len(x))
+
+    def release_neighbours(
+        self, model: nn.Module, x: Tensor, y: Tensor, seed: int
+    ) -> tuple[list[dict[str, Tensor]], list[Iterator[dict[str, Tensor]]]]:
+        """Return what a canary compares: of a batch ``[B, ...]``, without and with one sample more, means and releases.
+
+        The sample is the first one with its least likely label, and is in a release as often as sampling takes it.
+        """
+        with torch.no_grad():
+            least = forward(model, x[:1]).argmin(1)
+        batches = [(x, y), (torch.cat([x, x[:1]]), torch.cat([y, least]))]
+
+        def run(world: int, how: DPSGD = self, number: int = 0) -> Iterator[dict[str, Tensor]]:
+            releases = how.releases(model, *batches[world], seed + 10 * number + world, size=len(x))
+            return (dict(update.tensors) for update in releases)
+
+        means = [next(run(world, replace(self, noise_multiplier=TINY))) for world in (0, 1)]
+        rate, generator = self.sample_rate if self.poisson_sampling else 1.0, torch.Generator().manual_seed(seed)
+        worlds = [run(0, number=1), run(1)]
+        mixed = (next(worlds[int(torch.rand((), generator=generator) < rate)]) for _ in count())
+        return means, [run(0), mixed]
 
 
 def find_tensors_without_noise(

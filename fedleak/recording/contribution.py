@@ -120,7 +120,15 @@ class Contribution:
 
     def states(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Read the model's states before and after; raise `ValueError` for a file that is missing or changed."""
-        return read_state(place(self.folder, self.before)), read_state(place(self.folder, self.after))
+        return self.read_before(), self.read_after()
+
+    def read_before(self) -> dict[str, Tensor]:
+        """Read the state that the client received."""
+        return read_state(place(self.folder, self.before))
+
+    def read_after(self) -> dict[str, Tensor]:
+        """Read the state that the client sent."""
+        return read_state(place(self.folder, self.after))
 
     def update(self, states: tuple[Mapping[str, Tensor], Mapping[str, Tensor]] | None = None) -> Update:
         """Return the server's update, of kind ``"delta"``, converted to the rate `plain_lr` and no weight decay.

@@ -6,7 +6,6 @@ from scipy import optimize
 from fedleak import metrics
 from fedleak.attacks import registry
 from fedleak.attacks.contest import contest
-from fedleak.audit.canary import canary, claim
 from fedleak.audit.case import prepare
 from fedleak.audit.setup import Setup
 from fedleak.data import compose, draw
@@ -103,7 +102,7 @@ def bounded(ctx, seed, net, data, state, mechanism, epsilon, batch_size):
     setup = Setup(
         model=model, data=part, batch_size=batch_size, seed=canary_seed, **how
     )
-    bounds = canary(prepare(setup), claim(setup, TENSORS))
+    bounds = prepare(setup).canary(setup.claim(TENSORS))
     least = max(bounds.epsilon, bounds.gaussian)
     return {
         "bound": bounds.epsilon,

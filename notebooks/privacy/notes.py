@@ -8,7 +8,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedleak.audit.drawing import LOOK, svg
+from fedleak.audit.report import LOOK, write_svg
 from fedleak_book import paths
 from fedleak_book.experiments import predictions
 from fedleak_book.experiments.results import Recorded
@@ -164,7 +164,7 @@ def fragments() -> dict[str, str]:
     run = Recorded("arena", device="cpu")
     named, bounds = named_by(run.best_rows(PRIVATE)), run.best_rows(CANARY)
     (paths.root() / "book" / "_generated" / "private.svg").write_text(
-        svg(figure(named, bounds)), encoding="utf-8"
+        write_svg(figure(named, bounds)), encoding="utf-8"
     )
     expected = markdown(predictions.table(run, *predictions.ids(run, "D")))
     return {

@@ -174,12 +174,12 @@ def test_a_recorded_run_says_what_is_claimed_of_how_many_updates(tmp_path):
 
 def test_noise_after_a_clipping_adds_to_its_variance():
     clip, noise = ClippedNoise(1.0, 3.0, 0, whole=True), PureNoise(4.0, 1)
-    of = lambda *defences: canary.claim(Setup(model=mlp(), batch_size=8, defences=[*defences], claimed=(1.0, 1e-5)), 4)
+    of = lambda *defences: Setup(model=mlp(), batch_size=8, defences=[*defences], claimed=(1.0, 1e-5)).claim(4)
     assert of(clip, noise).epsilon == pytest.approx(of(ClippedNoise(1.0, 5.0, 0, whole=True)).epsilon)
     assert of(noise, clip).epsilon == pytest.approx(of(clip).epsilon), "it is clipped too"
 
 
 def test_a_defence_of_an_unknown_kind_may_bound_the_norm():
-    of = lambda *defences: canary.claim(Setup(model=mlp(), batch_size=8, defences=[*defences], claimed=(1.0, 1e-5)), 4)
+    of = lambda *defences: Setup(model=mlp(), batch_size=8, defences=[*defences], claimed=(1.0, 1e-5)).claim(4)
     assert of(lambda updates, clients: updates, PureNoise(8.0, 1)).wrong() == []
     assert "nothing bounds the norm" in of(PureNoise(8.0, 1)).wrong()[0]

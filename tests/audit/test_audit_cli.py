@@ -47,7 +47,7 @@ def test_the_example_is_a_file_that_works(invoke, written):
     assert result.stdout == EXAMPLE.read_text()
     setup = load(written(result.stdout))
     assert isinstance(setup, Setup)
-    assert prepare(setup).n_classes == 10
+    assert prepare(setup).classifier.n_classes == 10
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from runs import SHAPE, data, network, train, unlabelled
 from torch import nn
 
 from fedleak.audit import Report, Setup, audit, audit_run, guard
-from fedleak.audit.findings import WordsResult
 from fedleak.audit.guard import Limits
+from fedleak.audit.tables import WordsResult
 from fedleak.federated.privacy import Privacy
 from fedleak.recording import read, write
 from fedleak.recording.contribution import UNMEASURED

@@ -37,7 +37,7 @@ SETUPS = {
     "the same as peft has it, B not 0": (lambda: Wrapped(lambda h: Peft(h, fresh=False)), (20,), "right"),
     "biases alone are trained": (lambda: Wrapped(bias_alone, trained=False), (20,), "right"),
     "weight norm on the last layer": (lambda: Wrapped(nn.utils.parametrizations.weight_norm), (20,), "right"),
-    "last layer frozen": (lambda: Wrapped(frozen), (20,), "not measurable"),
+    "last layer frozen": (lambda: Wrapped(frozen), (20,), "in part"),
     "two last layers that are added": (WideAndDeep, (20,), "refused: has to be linear"),
     "two heads": (lambda: Two(two_outputs=True), (20,), "refused: this model a tuple"),
     "softmax at the end": (lambda: nn.Sequential(nn.Linear(20, 4), nn.Softmax(1)), (20,), "refused: without a softmax"),
@@ -47,7 +47,7 @@ SETUPS = {
 
 
 def outcome(make):
-    """Return what an audit ends with: right (the best attack recovers over four fifths), refused, or not measurable."""
+    """Return what an audit ends with: right (the best attack names over 90 %), in part, refused, or not measurable."""
     try:
         report = make()
     except ValueError as error:
@@ -56,7 +56,9 @@ def outcome(make):
     if guard.exit_code(verdicts) == guard.NOT_MEASURABLE:
         return "not measurable"
     best = report.cases()["iacc"].max()
-    return "right" if best > 0.8 else f"WRONG: {best:.2f}, {report.table.iloc[0]['attack']}"
+    if best > 0.6:
+        return "right" if best > 0.9 else "in part"
+    return f"WRONG: {best:.2f}, {report.table.iloc[0]['attack']}"
 
 
 def same(actual, expected):
@@ -232,11 +234,11 @@ def test_the_order_of_tied_layers_does_not_matter():
 @pytest.mark.parametrize("fresh", [True, False])
 def test_an_adapters_gradient_has_the_label_of_a_single_sample(fresh):
     case = prepare(Setup(model=lambda: Wrapped(lambda h: LoRA(h, fresh), False), shape=(20,), batch_size=1))
-    assert head(case.attacked).name == "head.base"
-    assert adapter.find_adapters(case.attacked, case.aux.x[:1]) == ["head.B"]
+    assert head(case.attacked.model).name == "head.base"
+    assert adapter.find_adapters(case.attacked.model, case.aux.x[:1]) == ["head.B"]
     for number in range(50):
         done = case.trial(number)
-        assert torch.equal(adapter.recover(done.updates[0], case.attacked, case.aux), done.truth[0])
+        assert torch.equal(adapter.recover(done.updates[0], case.attacked.model, case.aux), done.truth[0])
 
 
 def test_an_adapters_contributions_are_its_gradient():
@@ -244,8 +246,8 @@ def test_an_adapters_contributions_are_its_gradient():
     few = case.aux.take(torch.arange(4))
     from fedleak.federated import fedsgd
 
-    update = fedsgd(case.attacked, few.x, few.y)
-    mine = adapter.compute_sample_gradients(case.attacked, ["head.B"], few).mean(0)
+    update = fedsgd(case.attacked.model, few.x, few.y)
+    mine = adapter.compute_sample_gradients(case.attacked.model, ["head.B"], few).mean(0)
     torch.testing.assert_close(mine, update.gradient("head.B").double(), atol=1e-6, rtol=1e-4)
 
 
@@ -253,7 +255,7 @@ def test_several_local_steps_of_an_adapter_are_read():
     more = {"algorithm": "fedavg", "steps": 3, "lr": 0.05, "batch_size": 8}
     case = prepare(Setup(model=LORA, shape=(20,), **more))
     trials = [case.trial(number) for number in range(10)]
-    counts = torch.stack([adapter.recover(done.updates[0], case.attacked, case.aux) for done in trials])
+    counts = torch.stack([adapter.recover(done.updates[0], case.attacked.model, case.aux) for done in trials])
     assert instance_accuracy(counts, torch.cat([done.truth for done in trials])).mean() > 0.9
 
 

@@ -170,7 +170,7 @@ def test_the_advice_on_a_wrong_name_and_a_softmax_works():
     with pytest.raises(ValueError, match=r"set model\.head_name"):
         prepare(quick(model=model))
     model.head_name = "head"
-    assert prepare(quick(model=model)).n_classes == 7
+    assert prepare(quick(model=model)).classifier.n_classes == 7
     with pytest.raises(ValueError, match="without a softmax"):
         prepare(quick(model=nn.Sequential(nn.Linear(20, 4), nn.Softmax(1))))
     with pytest.raises(ValueError, match="has to be linear"):

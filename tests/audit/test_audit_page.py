@@ -16,7 +16,7 @@ EXAMPLE = paths.root() / "book" / "audit_example.py"
 def test_the_example_is_a_set_up_that_works():
     case = prepare(load(EXAMPLE))
     assert case.clients.name == "mnist5k"
-    assert case.n_classes == 10
+    assert case.classifier.n_classes == 10
 
 
 def test_the_fragment_is_a_report_with_its_figure(tmp_path):

@@ -8,7 +8,7 @@ from audit_networks import Residual, mlp
 
 from fedleak.attacks.registry import all_attacks
 from fedleak.audit import Setup, audit
-from fedleak.audit.writing import percent
+from fedleak.audit.report import percent
 
 
 @pytest.fixture(scope="module")

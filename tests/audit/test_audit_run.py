@@ -16,13 +16,19 @@ from fedleak.attacks.registry import all_attacks as registry_attacks
 from fedleak.attacks.result import Prepared
 from fedleak.audit import Setup, audit
 from fedleak.audit.case import BATCHES, fresh, prepare
-from fedleak.audit.findings import score
-from fedleak.audit.run import Run
+from fedleak.audit.loop import Loop, guess, score
+from fedleak.audit.run import Trials
 from fedleak.federated.algorithms import SCHEMES
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
 from fedleak.federated.restricted import FedVF, Withhold
 from fedleak.metrics import counts, instance_accuracy
 from fedleak.models import build, head, passes
+
+
+def trials_of(setup, remedied=()):
+    """The trials of a set-up, and the loop that attacks them."""
+    loop = Loop(setup.attacker, setup.seed, setup.trials, remedied, repeats=False, progress=False)
+    return Trials(prepare(setup), loop, fast=False), loop
 
 
 def quick(**changes):
@@ -36,7 +42,7 @@ def test_the_numbers_are_those_of_the_attack_itself():
     case = prepare(setup)
     done = case.trial(1)
     (update,) = done.updates
-    recovered = get("iLRG").prepare(case.attacked, adversary="white-box model").recover(update).counts
+    recovered = get("iLRG").prepare(case.attacked.model, adversary="white-box model").recover(update).counts
     row = report.rows.query("attack == 'iLRG' and trial == 1 and scenario == 'as it is'").iloc[0]
     assert row["iacc"] == instance_accuracy(recovered, done.truth[0]).item()
     nothing = {"iacc": 0.0, "cacc": (done.truth == 0).double().mean().item(), "exact": 0.0}
@@ -55,15 +61,14 @@ def test_the_same_seed_gives_the_same_rows_and_another_seed_others():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_random_guess_knows_nothing_of_the_labels(seed):
     """Its mean is that of guesses drawn elsewhere: labels and guess are not drawn from the same stream."""
-    run = Run(prepare(quick(composition="balanced", seed=seed)), progress=False)
-    for number in range(200):
-        observation = run.observe(number)
-        run.loop.rows += [observation.row("as it is", guess) for guess in observation.guesses]
+    trials, _ = trials_of(quick(composition="balanced", seed=seed))
+    observations = [trials.observe(number) for number in range(200)]
+    rows = [observation.row("as it is", blind) for observation in observations for blind in guess(observation)]
     generator = torch.Generator().manual_seed(5)
     first, second = (uniform_counts(8, 4, 4000, generator) for _ in range(2))
-    guess = pd.DataFrame(run.loop.rows).query("attack == 'random guess'")
-    assert guess["iacc"].mean() == pytest.approx(instance_accuracy(first, second).mean().item(), abs=0.04)
-    assert guess["exact"].mean() < 0.1
+    random = pd.DataFrame(rows).query("attack == 'random guess'")
+    assert random["iacc"].mean() == pytest.approx(instance_accuracy(first, second).mean().item(), abs=0.04)
+    assert random["exact"].mean() < 0.1
 
 
 def test_the_prior_only_guess_follows_the_data(coloured):
@@ -152,7 +157,7 @@ def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatc
     assert report.table.set_index("attack").loc["learned", "n"] == 3
     case = prepare(setup)
     done = case.trial(1)
-    result = learned.prepare(case.attacked, case.aux, iterations=10, batches=BATCHES).recover(done.updates[0])
+    result = learned.prepare(case.attacked.model, case.aux, iterations=10, batches=BATCHES).recover(done.updates[0])
     row = report.rows.query("attack == 'learned' and trial == 1 and scenario == 'as it is'").iloc[0]
     assert row["iacc"] == instance_accuracy(result.counts, done.truth[0]).item()
     assert row["held"] == ((result.low <= done.truth[0]) & (done.truth[0] <= result.high)).double().mean().item()
@@ -176,12 +181,12 @@ def test_a_fast_audit_trains_nothing_and_says_so(monkeypatch):
 
 @pytest.mark.parametrize("remedy_trials", [0, 1, 5])
 def test_the_progress_bar_counts_every_attack_of_every_scenario(remedy_trials):
-    run = Run(prepare(quick(remedy_trials=remedy_trials)), progress=False)
-    run.trials()
-    loop, remedied = run.loop, min(3, remedy_trials)
+    remedied = min(3, remedy_trials)
+    trials, loop = trials_of(quick(), range(remedied))
+    list(loop.run(trials.observe(number) for number in range(3)))
     assert loop.bar.total == len(loop.adversaries) * (3 + len(loop.remedies) * remedied)
     loop.over.add(("as it is", "LLG"))
-    announced = list(loop._announced(replace(run.observe(0), attacks=[get("LLG"), get("RLU")]), "as it is"))
+    announced = list(loop._announced(replace(trials.observe(0), attacks=[get("LLG"), get("RLU")]), "as it is"))
     assert [attack.name for attack in announced] == ["RLU"]
 
 
@@ -193,9 +198,9 @@ def test_an_audit_runs_the_model_on_the_same_inputs_once(monkeypatch):
         return compute(model, x, chunk)
 
     monkeypatch.setattr(passes, "_head_pass", noted)
-    case = prepare(quick(remedy_trials=0))
-    Run(case, progress=False).trials()
-    inputs = [x for model, x in calls if model is case.attacked]
+    trials, loop = trials_of(quick())
+    list(loop.run(trials.observe(number) for number in range(3)))
+    inputs = [x for model, x in calls if model is trials.case.attacked.model]
     assert inputs
     assert not any(a.shape == b.shape and a.equal(b) for k, a in enumerate(inputs) for b in inputs[:k])
 
@@ -214,7 +219,9 @@ def test_an_attacker_that_is_trained_simulates_the_set_ups_defences(monkeypatch)
     report = audit(setup)
     assert "trained on clients with the set-up's defences" in report.to_markdown()
     done = case.trial(0)
-    counts = learned.recover(case.observe(done), case.attacked, case.aux, iterations=10, batches=BATCHES, defence=make)
+    counts = learned.recover(
+        case.observe(done), case.attacked.model, case.aux, iterations=10, batches=BATCHES, defence=make
+    )
     row = report.rows.query("attack == 'learned' and trial == 0 and scenario == 'as it is'").iloc[0]
     assert row["iacc"] == instance_accuracy(counts, done.truth[0]).item()
 
@@ -288,9 +295,8 @@ def test_an_attack_that_fails_now_and_then_says_how_often(monkeypatch):
 
     prepare_llg = attack.function
     object.__setattr__(attack, "function", flaky)
-    monkeypatch.setattr("fedleak.audit.loop.remedies", lambda *_: ({}, []))
     try:
-        report = audit(quick())
+        report = audit(quick(remedy_trials=0))
     finally:
         object.__setattr__(attack, "function", prepare_llg)
     assert report.remarks["LLG"] == "failed in 1 of its trials: too flat"

@@ -157,8 +157,8 @@ def test_texts_that_do_not_fit_are_refused(x, message):
 
 def test_shape_and_classes_follow_from_the_data(coloured):
     case = prepare(Setup(model=mlp(), data=coloured, auxiliary=7))
-    assert case.shape == (3, 8, 8)
-    assert (case.n_classes, len(case.clients)) == (5, 200)
+    assert case.classifier.shape == (3, 8, 8)
+    assert (case.classifier.n_classes, len(case.clients)) == (5, 200)
     assert case.aux.class_counts.tolist() == [7] * 5
     x, y = coloured
     case = prepare(Setup(model=mlp(), data=(20 * x - 10, y), auxiliary=1000))  # inputs of any range

@@ -14,9 +14,9 @@ from fedleak import Update
 from fedleak.attacks.registry import WHITE_BOX, get
 from fedleak.attacks.words import word_embeddings
 from fedleak.audit import Setup, audit, audit_run, guard
-from fedleak.audit.beyond_labels import count_words
 from fedleak.audit.case import prepare
 from fedleak.audit.guard import Limits
+from fedleak.audit.tables import count_words
 from fedleak.federated.defences import PureNoise, protect
 from fedleak.federated.restricted import Withhold
 

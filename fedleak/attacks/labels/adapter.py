@@ -26,12 +26,13 @@ SAMPLES_AT_ONCE = 256
 
 
 def find_adapters(model: nn.Module, x: Tensor) -> list[str]:
-    """Name the parameters, other than the last layer's weight, whose row i adds to output i alone.
+    """Name the trained parameters, other than the last layer's weight, whose row i adds to output i alone.
 
     They are determined from the derivatives for one input `x`, ``[1, …]``, which are the same for each row.
     """
     n, head_weight = head(model).layer.out_features, head(model).weight
-    names = [k for k, p in model.named_parameters() if k != head_weight and p.dim() in (1, 2) and len(p) == n]
+    trained = {k: p for k, p in model.named_parameters() if p.requires_grad and k != head_weight}
+    names = [k for k, p in trained.items() if p.dim() in (1, 2) and len(p) == n]
     logits, weights = _run(model, names, as_inputs(x, model))
     adapter_names = []
     for name in names:
@@ -71,7 +72,8 @@ def compute_sample_gradients(model: nn.Module, names: list[str], aux: Images) ->
 
 def has_frozen_head(model: nn.Module, x: Tensor | None, _: int) -> bool:
     """Return whether the last layer is frozen, and other trained parameters add to its outputs."""
-    return x is not None and head(model).weight not in dict(model.named_parameters()) and bool(find_adapters(model, x))
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    return x is not None and head(model).weight not in trained and bool(find_adapters(model, x))
 
 
 @attack(
