@@ -75,7 +75,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed():
     assert (lines[0], lines[-3:]) == (f"fedleak {fedleak.__version__}", ["[]"] * 3), done.stderr
 
 
-EXTRA = ("jinja2", "markdown_it", "matplotlib", "pandas", "seaborn", "tqdm", "typer")
+EXTRA = ("jinja2", "markdown_it", "matplotlib", "pandas", "tqdm", "typer")
 BARE = (
     f"""
 import importlib, pkgutil, sys
