@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.models.heads import head
-from fedleak.models.inputs import forward, watched
+from fedleak.models.inputs import forward, run, watched
 from fedleak.models.memory import remembered
 
 
@@ -43,6 +43,8 @@ def batch_dependent(model: nn.Module) -> bool:
 
 MAX_ENTRIES_AT_ONCE = 2**25
 """Most entries of inputs that run at a time: 128 MiB, beside the layers' outputs."""
+MAX_BYTES = 2**33
+"""Most memory that a pass of inputs which depend on each other may take."""
 MAX_CACHED_PASSES = 6
 """Most head passes that are remembered in a block of `fedleak.models.memory.unchanged`."""
 
@@ -72,18 +74,44 @@ def head_pass(model: nn.Module, x: Tensor, chunk: int = 2048) -> HeadPass:
     return passes[-1][1]
 
 
-def samples_at_once(x: Tensor, chunk: int) -> int:
-    """Return how many of the inputs run at a time: `chunk`, but fewer large ones."""
-    return max(1, min(chunk, MAX_ENTRIES_AT_ONCE // x[0].numel()))
+def pieces_at_once(model: nn.Module, x: Tensor, chunk: int, *, has_graph: bool = False) -> tuple[Tensor, ...]:
+    """Split inputs ``[N, ...]`` into those that run at a time: `chunk`, but fewer large ones.
+
+    They are one piece if a sample's output depends on its batch. Raises `ValueError` if this piece takes more memory
+    than `MAX_BYTES`; with `has_graph` the outputs of all layers are held, for derivatives.
+    """
+    if not batch_dependent(model):
+        return x.split(max(1, min(chunk, MAX_ENTRIES_AT_ONCE // x[0].numel())))
+    if x.numel() > MAX_ENTRIES_AT_ONCE // 32 and len(x) > (most := MAX_BYTES // bytes_per_sample(model, x, has_graph)):
+        raise ValueError(
+            f"batch norm in training mode takes all {len(x):,} samples in one pass, of which {most:,} fit into "
+            f"{MAX_BYTES / 2**30:.3g} GiB: pass at most so many (auxiliary) samples, or call model.eval() if the "
+            "clients' batch norm was in evaluation mode"
+        )
+    return (x,)
+
+
+def bytes_per_sample(model: nn.Module, x: Tensor, has_graph: bool = False) -> int:
+    """Measure the memory of a pass, per sample, on two inputs: the largest layer's inputs and outputs.
+
+    With `has_graph` it is that of all layers.
+    """
+    sizes = [2 * x[0].numel() * x.element_size()]
+
+    def record(_: str, inputs: Tensor, outputs: Tensor) -> None:
+        sizes.append(sum(t.numel() * t.element_size() for t in (inputs, outputs) if isinstance(t, Tensor)))
+
+    layers = {name: layer for name, layer in model.named_modules() if not any(layer.children())}
+    with watched(layers, record):
+        run(model, x[:2])
+    return max(1, (sum(sizes) if has_graph else max(sizes)) // 2)
 
 
 @torch.no_grad()
 def _head_pass(model: nn.Module, x: Tensor, chunk: int) -> HeadPass:
     inputs_of_head: list[Tensor] = []
     with watched({"head": head(model).layer}, lambda _, inputs, __: inputs_of_head.append(inputs)):
-        logits = [
-            forward(model, piece) for piece in ([x] if batch_dependent(model) else x.split(samples_at_once(x, chunk)))
-        ]
+        logits = [forward(model, piece) for piece in pieces_at_once(model, x, chunk)]
     if not isinstance(logits[0], Tensor):
         kind = type(logits[0]).__name__
         raise ValueError(f"the model returns a {kind}, not a tensor of logits: wrap it in a module that returns them")
@@ -119,9 +147,8 @@ def embedding_gradients(model: nn.Module, x: Tensor, labels: Tensor, chunk: int 
     tied = {n: m for n, m in model.named_modules() if isinstance(m, nn.Embedding) and m.weight is layer.weight}
     if not tied or not layer.weight.requires_grad:
         return labels.new_empty(len(x), 0), layer.weight.new_empty(len(x), 0, layer.in_features)
-    pieces = []
-    size = len(x) if batch_dependent(model) else chunk
-    for part, part_labels in zip(x.split(size), labels.split(size), strict=True):
+    pieces, parts = [], pieces_at_once(model, x, chunk, has_graph=True)
+    for part, part_labels in zip(parts, labels.split([len(part) for part in parts]), strict=True):
         calls: list[tuple[str, Tensor, Tensor]] = []
         # cuDNN does not differentiate recurrent layers in evaluation mode.
         with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):

@@ -6,12 +6,12 @@ samples: it is the derivative of their first output with respect to B's first ro
 is its label, whatever z is.
 """
 
+from collections.abc import Iterator
 from functools import cache
 
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.labels.confidence import mean_by_class
 from fedleak.attacks.labels.counts import round_to_total, solve
 from fedleak.attacks.labels.inputs import require_classes
 from fedleak.attacks.registry import Need, attack
@@ -20,9 +20,12 @@ from fedleak.data import Images
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
 from fedleak.models import as_inputs, head
+from fedleak.models.passes import MAX_BYTES, bytes_per_sample, pieces_at_once
 
-SAMPLES_AT_ONCE = 256
-"""Number of samples that are differentiated at once."""
+SAMPLES_AT_ONCE = 32
+"""Number of samples that are differentiated at once: the work for a sample grows with it."""
+MAX_ENTRIES = 2**28
+"""Most entries of all classes' mean gradients: 2 GiB in double precision."""
 
 
 def find_adapters(model: nn.Module, x: Tensor) -> list[str]:
@@ -58,16 +61,34 @@ def _run(model: nn.Module, names: list[str], x: Tensor) -> tuple[Tensor, dict[st
 
 def compute_sample_gradients(model: nn.Module, names: list[str], aux: Images) -> Tensor:
     """Compute each auxiliary sample's gradient of these parameters, concatenated, ``[N, n, width]``."""
-    logits, weights = _run(model, names, as_inputs(aux.x, model))
-    eye = torch.eye(len(logits), dtype=logits.dtype, device=logits.device)
-    chosen = [weights[name] for name in names]
-    inputs = []
-    for piece in eye.split(SAMPLES_AT_ONCE):
-        rows = torch.autograd.grad(logits[:, 0], chosen, piece, retain_graph=True, is_grads_batched=True)
-        inputs.append(torch.cat([g.flatten(2)[:, 0] if g.dim() > 2 else g[:, :1] for g in rows], 1))
-    labels = nn.functional.one_hot(aux.y.to(logits.device), logits.shape[1])
-    errors = logits.detach().double().softmax(1) - labels
-    return torch.einsum("sn,sw->snw", errors, torch.cat(inputs).double())
+    return torch.cat([torch.einsum("sn,sw->snw", *factors) for factors in _factors(model, names, aux)])
+
+
+def compute_class_gradients(model: nn.Module, names: list[str], aux: Images) -> Tensor:
+    """Compute the mean of these gradients over each class's auxiliary samples, ``[n, n, width]``."""
+    errors, inputs = map(torch.cat, zip(*_factors(model, names, aux), strict=True))
+    labels = aux.y.to(errors.device)
+    members = [labels == k for k in range(errors.shape[1])]
+    return torch.stack([errors[is_member].T @ inputs[is_member] / is_member.sum() for is_member in members])
+
+
+def _factors(model: nn.Module, names: list[str], aux: Images) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield pieces of each sample's errors ``[N, n]`` and inputs z ``[N, width]``, whose outer product is its gradient.
+
+    Raises `ValueError` if batch norm takes more samples at once than fit into memory.
+    """
+    first, x = 0, as_inputs(aux.x, model)
+    bytes_of_one = bytes_per_sample(model, x, has_graph=True)
+    for samples in pieces_at_once(model, x, SAMPLES_AT_ONCE, has_graph=True):
+        logits, weights = _run(model, names, samples)
+        eye, chosen = torch.eye(len(logits), dtype=logits.dtype, device=logits.device), [weights[n] for n in names]
+        labels = nn.functional.one_hot(aux.y[first : first + len(logits)].to(logits.device), logits.shape[1])
+        errors, first = logits.detach().double().softmax(1) - labels, first + len(logits)
+        # Each row of a piece of derivatives takes as much memory as the graph.
+        size = max(1, min(SAMPLES_AT_ONCE, MAX_BYTES // (len(logits) * bytes_of_one)))
+        for piece, rows in zip(eye.split(size), errors.split(size), strict=True):
+            grads = torch.autograd.grad(logits[:, 0], chosen, piece, retain_graph=True, is_grads_batched=True)
+            yield rows, torch.cat([g.flatten(2)[:, 0] if g.dim() > 2 else g[:, :1] for g in grads], 1).double()
 
 
 def has_frozen_head(model: nn.Module, x: Tensor | None, _: int) -> bool:
@@ -108,7 +129,15 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
 
     @cache
     def gradients_before_round(names: tuple[str, ...]) -> Tensor:
-        return compute_sample_gradients(model, list(names), aux)
+        return compute_class_gradients(model, list(names), aux)
+
+    def require_memory(width: int) -> None:
+        if n * n * width > MAX_ENTRIES:
+            raise ValueError(
+                f"the mean gradients of {n:,} classes in {n * width:,} adapter entries would take "
+                f"{8 * n * n * width / 2**30:,.1f} GiB, more than {8 * MAX_ENTRIES / 2**30:g}: share at most "
+                f"{MAX_ENTRIES // n**2} entries a class with this attack"
+            )
 
     def read(update: Update) -> Tensor:
         names = tuple(name for name in adapter_names if name in update.tensors and update.tensors[name].any())
@@ -118,13 +147,14 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
         if update.samples == 1 and n > 2:  # row i is its error times z; the label's is minus the sum of all others
             return nn.functional.one_hot(gradient.norm(dim=1).argmax(), n)
         if update.samples == 1:  # two rows of one norm differ in sign, which the most similar auxiliary sample shows
-            directions = nn.functional.normalize(gradients_before_round(names).flatten(1), dim=1)
+            sample_gradients = compute_sample_gradients(model, list(names), aux)
+            directions = nn.functional.normalize(sample_gradients.flatten(1), dim=1)
             return nn.functional.one_hot(aux.y[(directions @ gradient.flatten()).argmax().cpu()], n)
-        sample_gradients_at_ends = [gradients_before_round(names)]
+        require_memory(gradient.shape[1])
+        means_at_ends = [gradients_before_round(names)]
         if update.steps > 1:
-            sample_gradients_at_ends.append(compute_sample_gradients(update.model(model), list(names), aux))
-        sample_gradients = torch.stack(sample_gradients_at_ends).mean(0).flatten(1)
-        means = mean_by_class(sample_gradients, aux.y.to(sample_gradients.device), n)
+            means_at_ends.append(compute_class_gradients(update.model(model), list(names), aux))
+        means = torch.stack(means_at_ends).mean(0).flatten(1)
         return round_to_total(solve(means.T / update.samples, gradient.flatten(), update.samples), update.samples)
 
     return Prepared("adapter fit", read)

@@ -8,10 +8,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedleak.models import batch_dependent
 from fedleak.models.chains import Link
 from fedleak.models.inputs import forward, watched
-from fedleak.models.passes import samples_at_once
+from fedleak.models.passes import pieces_at_once
 
 Projection = Literal["paper", "one vector", "whitened"]
 _RIDGES = torch.logspace(-12, 0, 25, dtype=torch.float64)
@@ -95,8 +94,7 @@ def observe(model: nn.Module, links: Sequence[Link], images: Tensor, chunk: int 
             output_sums[name] = output_sums.get(name, 0) + (product * mask).sum(0)
 
     with watched({name: link.layer for name, link in below.items()}, record_layer):
-        pieces = [images] if batch_dependent(model) else images.split(samples_at_once(images, chunk))
-        logits = torch.cat([forward(model, piece).double() for piece in pieces])
+        logits = torch.cat([forward(model, piece).double() for piece in pieces_at_once(model, images, chunk)])
     count = len(images)
     features = Features(
         inputs=torch.cat(inputs),

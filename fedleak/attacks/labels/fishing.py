@@ -7,6 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from fedleak.attacks.door import quiet
 from fedleak.models import HeadPass, head, known_tokens
@@ -63,9 +64,9 @@ def constants(recipe: Recipe, client: int, clients: int, size: int, seed: int) -
 def fishing_model(model: nn.Module, recipe: Recipe, client: int, clients: int, seed: int) -> nn.Module:
     """Return the fishing model that the server sends to one client; see `constants` for the recipe.
 
-    The global model does not change. The copy shares all of its parameters except the fishing layer's, so that the
-    models of a hundred clients fit in memory, and is in the same mode. Raises `ValueError` as `constants` and
-    `fishing_layer` do.
+    The global model does not change. Only the fishing layer's bias is the copy's own (`with_constant`), so that the
+    models of a hundred clients take little more memory than one, and the copy is in the same mode. Raises `ValueError`
+    as `constants` and `fishing_layer` do.
     """
     name = fishing_layer(model)
     size = len(model.get_parameter(f"{name}.bias"))
@@ -74,13 +75,26 @@ def fishing_model(model: nn.Module, recipe: Recipe, client: int, clients: int, s
 
 @torch.no_grad()
 def with_constant(model: nn.Module, name: str, constant: Tensor) -> nn.Module:
-    """Return a copy of the model in which one layer outputs a constant; it shares all other parameters."""
-    replaced = {id(p) for p in model.get_submodule(name).parameters()}
-    shared = {id(t): t for t in (*model.parameters(), *model.buffers()) if id(t) not in replaced}
-    changed = copy.deepcopy(model, shared)
-    changed.get_parameter(f"{name}.weight").zero_()
+    """Return a copy of the model in which one layer outputs a constant.
+
+    It shares all other parameters with the model, and the layer's weight, which is 0, with the other copies.
+    """
+    weight, bias = model.get_parameter(f"{name}.weight"), model.get_parameter(f"{name}.bias")
+    shared = {id(t): t for t in (*model.parameters(), *model.buffers()) if t is not bias}
+    changed = copy.deepcopy(model, shared | {id(weight): _zeros_like(weight)})
     changed.get_parameter(f"{name}.bias").copy_(constant)
     return changed
+
+
+_ZEROS = WeakTensorKeyDictionary()
+
+
+def _zeros_like(weight: nn.Parameter) -> nn.Parameter:
+    """Return zeros in a weight's shape, the same for each call, so that many clients' take the memory of one's."""
+    zeros = _ZEROS.get(weight)
+    if zeros is None or zeros.shape != weight.shape or zeros.device != weight.device or zeros.any():
+        zeros = _ZEROS[weight] = nn.Parameter(torch.zeros_like(weight), weight.requires_grad)
+    return zeros
 
 
 def preset(
