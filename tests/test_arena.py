@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from fedleak.attacks import registry
-from fedleak.attacks.contest import Attempt
 from fedleak.attacks.labels import learned
 from fedleak.attacks.labels.learned import posterior
 from fedleak_book.experiments import Context, Results, records, running
-from fedleak_book.experiments.experiment import seeds_of
 
 FOUND = {  # iAcc of four updates in an easy and a hard cell; None: refused
     "prior guess": ([0.5] * 4, [0.5] * 4),
@@ -64,24 +62,6 @@ def test_who_refused_an_update_wins_no_cell_and_has_no_mean(ranking, table):
     assert mean["cells"].to_dict() == {"steady": 2, "prior guess": 2, "picky": 1, "absent": 1}
 
 
-def test_intervals_are_over_the_networks(ranking):
-    cell = pd.DataFrame({"trial": range(20), "data": "MNIST"})
-    copies = [s % 3 for s in seeds_of(0, 20)]
-    trained, fresh = (cell.assign(state=state) for state in ("trained", "untrained"))
-    for rows in (trained, trained.assign(seed=seeds_of(0, 20))):  # recorded, and of a run
-        cell = rows.assign(network=ranking.find_networks(rows))
-        assert ranking.average_by_network(copies, cell).tolist() == [0, 1, 2]
-    assert ranking.find_networks(fresh).tolist() == list(range(20))
-
-
-def test_an_attack_that_fails_for_want_of_memory_is_no_refusal():
-    row_of = importlib.import_module("notebooks.arena.experiments_updates").row_of
-    attack, truth = registry.get("LLG"), torch.tensor([1, 2])
-    assert row_of(Attempt(attack, None, 0.0, "it needs a bias"), truth)["reason"] == "it needs a bias"
-    with pytest.raises(RuntimeError, match="LLG: unforeseen OutOfMemoryError: 2 GiB"):
-        row_of(Attempt(attack, None, 0.0, "unforeseen OutOfMemoryError: 2 GiB"), truth)
-
-
 def test_an_attack_that_is_added_is_computed_alone(monkeypatch, anew):
     def units(experiments):
         return [
@@ -110,10 +90,7 @@ def test_every_sentence_of_the_advice_moves_with_the_records(monkeypatch):
     assert all(holds for _, holds in before)
     assert not all(holds for _, holds in after)
     still = [text for (text, _), (now, _) in zip(before, after, strict=True) if text == now]
-    assert [text[:20] for text in still] == [
-        "**Do not send update",
-        "**Test your set-up w",
-    ]  # they count updates, and attacks
+    assert len(still) == 2  # they count updates, and attacks
 
 
 @pytest.mark.parametrize(

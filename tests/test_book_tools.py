@@ -21,13 +21,6 @@ def book(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_missing_browser_is_named(monkeypatch, book):
-    monkeypatch.setenv("CHROMIUM", "no-such-browser")
-    with pytest.raises(FileNotFoundError, match=r"CHROMIUM=no-such-browser.*install one"):
-        pages.pdf(book, book / "out.pdf")
-    assert not (book / "out.pdf").exists()
-
-
 def test_a_book_that_is_not_built_is_named(tmp_path, book):
     (book / "b.html").unlink()
     with pytest.raises(FileNotFoundError, match=r"^b\.html in .*: build the book first"):

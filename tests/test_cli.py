@@ -74,11 +74,6 @@ def test_a_mistake_is_one_clear_line(words, message):
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [["nonesuch"], ["run"], ["run", "llg", "--profile", "slow"]])
-def test_a_wrong_call_is_a_usage_error(words):
-    assert invoke(*words).exit_code == 2
-
-
 @pytest.mark.parametrize("error", [notebooks.NotebookFailed, PermissionError, ZeroDivisionError])
 def test_failing_chapters_are_a_message_and_bugs_keep_tracebacks(monkeypatch, error):
     def execute(*_, **__):
@@ -91,12 +86,3 @@ def test_failing_chapters_are_a_message_and_bugs_keep_tracebacks(monkeypatch, er
         assert isinstance(result.exception, error)
     else:
         assert result.stderr == "fedleak: cell 'x' broke\n"
-
-
-def test_book_says_where_to_open_it(monkeypatch, tmp_path):
-    asked = []
-    monkeypatch.setattr(notebooks, "build_book", lambda *options: asked.append(options) or tmp_path / "index.html")
-    result = invoke("book", "--force", "--jobs", "3")
-    assert result.exit_code == 0
-    assert asked == [({"profile": "quick", "device": "auto"}, True, 3)]
-    assert (tmp_path / "index.html").as_uri() in result.output

@@ -59,29 +59,6 @@ def test_properties(guessed, truth):
         assert many[2].tolist() == [metric(a, b).item(), metric(b, b).item()]
 
 
-@pytest.mark.parametrize(
-    ("metric", "guessed", "truth", "message"),
-    [
-        *(
-            (metric, *case)
-            for metric in (attack_success_rate, hellinger)
-            for case in (
-                ([1, 1], [1, 1, 0], "counts over 2 and 3 classes do not compare"),
-                ([2, -1], [1, 0], "counts are not negative"),
-                ([1, 0], [-1, 2], "counts are not negative"),
-                ([0, 0], [1, 0], "a label list is empty"),
-                ([1, 0], [0, 0], "a label list is empty"),
-            )
-        ),
-        (lnacc, [[1, 2]], [1, 0], "do not compare"),
-        (lnacc, [-1, 0], [1, 0], "not negative"),
-    ],
-)
-def test_bad_counts(metric, guessed, truth, message):
-    with pytest.raises(ValueError, match=message):
-        metric(torch.tensor(guessed), torch.tensor(truth))
-
-
 # --- images --------------------------------------------------------------------------------------------------------
 
 
@@ -128,7 +105,7 @@ def pair_of_images(shape, seed):
     return (truth + 0.1 * torch.randn(shape, generator=generator)).clamp(0, 1), truth
 
 
-@pytest.mark.parametrize("shape", [(2, 1, 11, 11), (3, 3, 32, 32), (1, 7, 12, 40), (2, 2, 31, 13)])
+@pytest.mark.parametrize("shape", [(2, 1, 11, 11), (1, 3, 12, 40)])
 def test_ssim_equals_wang_et_al_of_scikit_image(shape):
     noisy, truth = pair_of_images(shape, 0)
     how = dict(channel_axis=0, data_range=1.0, gaussian_weights=True, sigma=1.5, use_sample_covariance=False)
@@ -151,97 +128,53 @@ def test_ssim_of_one_window_by_the_formula():
     assert metrics.ssim(noisy, truth).item() == pytest.approx(expected.item(), abs=1e-6)
 
 
-def test_ssim_ignores_what_no_inside_window_weighs_much():
-    noisy, truth = pair_of_images((1, 3, 40, 40), 0)
-    changed = noisy.clone()
-    changed[:, :, 0, 0] = 1 - changed[:, :, 0, 0]  # the corner of one window, at a weight of 1e-6
-    assert metrics.ssim(changed, truth).item() == pytest.approx(metrics.ssim(noisy, truth).item(), abs=1e-5)
-
-
-@pytest.mark.parametrize("size", [(10, 32), (32, 10), (4, 4)])
-def test_ssim_needs_eleven_pixels(size):
-    image = torch.rand(1, 3, *size)
-    with pytest.raises(ValueError, match="at least 11 x 11 pixels"):
-        metrics.ssim(image, image)
-
-
 PIXELS = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-RANGES = {
-    "normalised": (PIXELS - 0.1307) / 0.3081,
-    "half": (PIXELS - 0.5) / 0.5,
-    "bytes": (255 * PIXELS).round(),
-    "uint8": (255 * PIXELS).round().byte(),
-    "standardised": (PIXELS - PIXELS.mean()) / PIXELS.std(),
+NORMALISED = (PIXELS - 0.1307) / 0.3081
+OUTSIDE = {
+    "normalised": NORMALISED,
+    "bytes": (255 * PIXELS).round().byte(),
     "centred": PIXELS - 0.5,
     "NaN": PIXELS.clone().index_fill_(3, torch.tensor([0]), torch.nan),
 }
 
 
-@pytest.mark.parametrize("metric", [metrics.psnr, metrics.ssim, metrics.lpips, metrics.paired])
-@pytest.mark.parametrize("name", RANGES)
-def test_originals_outside_the_range_of_pixels_raise(metric, name):
-    truth = RANGES[name]
-    with pytest.raises(ValueError, match=r"pixels lie in \[0, 1\]: undo the normalisation"):
-        metric(truth.nan_to_num(), truth)
+@pytest.mark.parametrize("truth", OUTSIDE.values(), ids=OUTSIDE)
+def test_originals_outside_the_range_of_pixels_raise(truth):
+    for metric in (metrics.psnr, metrics.ssim, metrics.lpips, metrics.paired):
+        with pytest.raises(ValueError, match="pixels lie in"):
+            metric(truth.nan_to_num(), truth)
 
 
-@pytest.mark.parametrize("name", ["bytes", "normalised", "standardised"])
-def test_a_normalised_reconstruction_of_pixels_warns(name):
-    with pytest.warns(UserWarning, match="if it is normalised, undo that first"):
-        metrics.psnr(RANGES[name], PIXELS)
+def test_a_normalised_reconstruction_of_pixels_warns():
+    with pytest.warns(UserWarning, match="normalised"):
+        metrics.psnr(NORMALISED, PIXELS)
+
+
+def test_what_no_metric_compares_is_refused():
+    pixels, counted, nan = torch.rand(1, 1, 12, 12), torch.tensor([1, 1]), torch.tensor([float("nan"), 1])
+    for call in (
+        *(lambda m=metric: m(counted, torch.tensor([1, 1, 0])) for metric in (attack_success_rate, hellinger, lnacc)),
+        *(lambda m=metric: m(torch.tensor([2, -1]), counted) for metric in (attack_success_rate, hellinger, lnacc)),
+        *(lambda m=metric: m(torch.zeros(2).long(), counted) for metric in (attack_success_rate, hellinger)),
+        *(lambda m=metric: m(nan, counted) for metric in (instance_accuracy, lnacc)),
+        *(lambda y=labels: counts(torch.tensor(y), 3) for labels in ([-1, 0], [3, 0], [0.0, 1.0], [True, False])),
+        lambda: metrics.psnr(pixels, torch.rand(2, 1, 12, 12)),
+        lambda: metrics.psnr(pixels * torch.nan, pixels),
+        lambda: metrics.psnr(pixels, torch.zeros_like(pixels).byte()),
+        lambda: metrics.ssim(pixels[..., :10], pixels[..., :10]),
+        lambda: metrics.lpips(*torch.rand(2, 1, 2, 32, 32)),
+    ):
+        with pytest.raises(ValueError):  # noqa: PT011  # the type is the contract
+            call()
+    assert counts(torch.tensor([0, 2, 2], dtype=torch.uint8), 3).tolist() == [1, 0, 2]
+    assert counts(torch.empty(0, dtype=torch.long), 3).tolist() == [0, 0, 0]
+    empty = torch.rand(0, 3, 16, 16)
+    assert metrics.psnr(empty, empty).shape == metrics.ssim(empty, empty).shape == (0,)
 
 
 def test_a_slight_overshoot_is_clamped_in_silence(recwarn):
     overshoot = PIXELS + 0.2  # a fifth of the pixels are above 1
     assert torch.equal(metrics.psnr(overshoot, PIXELS), metrics.psnr(overshoot.clamp(0, 1), PIXELS))
-    undone = RANGES["normalised"] * 0.3081 + 0.1307  # differs from the pixels by rounding alone
+    undone = NORMALISED * 0.3081 + 0.1307  # differs from the pixels by rounding alone
     assert (metrics.psnr(PIXELS, undone) > 90).all()
     assert not recwarn.list
-
-
-def test_no_images_have_no_metric():
-    empty = torch.rand(0, 3, 16, 16)
-    assert metrics.psnr(empty, empty).shape == metrics.ssim(empty, empty).shape == (0,)
-
-
-@pytest.mark.parametrize(
-    ("guessed", "truth", "message"),
-    [
-        (torch.rand(1, 3, 4, 4), torch.rand(2, 3, 4, 4), r"images are \[B, C, H, W\] both"),
-        (torch.full((1, 3, 4, 4), torch.nan), torch.rand(1, 3, 4, 4), "NaN or infinite pixels"),
-    ],
-)
-def test_bad_pictures(guessed, truth, message):
-    with pytest.raises(ValueError, match=message):
-        metrics.psnr(guessed, truth)
-
-
-def test_counts_of_nan_and_labels_outside_the_classes_are_refused():
-    with pytest.raises(ValueError, match="nor NaN"):
-        metrics.instance_accuracy(torch.tensor([float("nan"), 1]), torch.tensor([1, 1]))
-    for labels in ([-1, 0], [3, 0]):
-        with pytest.raises(ValueError, match="not all of 3 classes, 0 to 2"):
-            metrics.counts(torch.tensor(labels), 3)
-    assert metrics.counts(torch.empty(0, dtype=torch.long), 3).tolist() == [0, 0, 0]
-    with pytest.raises(ValueError, match="nor NaN"):
-        metrics.label_number_accuracy(torch.tensor([float("nan"), 1]), torch.tensor([1, 1]))
-
-
-def test_labels_are_whole_numbers_of_any_type():
-    for kind in (torch.uint8, torch.int32):
-        assert metrics.counts(torch.tensor([0, 2, 2], dtype=kind), 3).tolist() == [1, 0, 2]
-    for labels in (torch.tensor([0.0, 1.0]), torch.tensor([True, False]), [0, 1]):
-        with pytest.raises(ValueError, match="tensor of whole numbers"):
-            metrics.counts(labels, 3)
-
-
-def test_the_perceptual_distance_takes_grey_or_colours():
-    with pytest.raises(ValueError, match="one or three channels, got 2"):
-        metrics.lpips(*torch.rand(2, 1, 2, 32, 32))
-
-
-def test_images_of_whole_numbers_are_refused_also_black_ones():
-    pixels = torch.rand(1, 1, 12, 12)
-    for recovered, original in ((pixels, torch.zeros_like(pixels).byte()), (pixels > 0.5, pixels > 0.5)):
-        with pytest.raises(ValueError, match="x / 255 for bytes"):
-            metrics.psnr(recovered, original)

@@ -101,15 +101,6 @@ def test_rows_that_are_blank_or_do_not_come_out_any_more_are_no_agreement():
     assert recheck.missing(table, table[table["trial"] < 3], ["net"], ["net", "attack"]).empty
 
 
-def test_replaced_experiments_are_rechecked(monkeypatch):
-    name = "arena/inputs_trained (paper)"
-    table = recheck.recorded("arena")[name]
-    monkeypatch.setattr(recheck, "recorded", lambda paper: {name: table})
-    (rows,) = recheck.spot_check("arena", 0, 60, print).values()
-    assert rows["data"].item() == "breast cancer"
-    assert rows["verdict"].item() == recheck.SAME
-
-
 @pytest.mark.parametrize("paper", sorted(NOTEBOOKS.keys() & ERRATA.keys()))
 def test_every_erratum_leads_to_its_chapter(paper):
     targets = anchors(NOTEBOOKS[paper])

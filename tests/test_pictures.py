@@ -129,26 +129,6 @@ def test_one_frame_is_visible_at_first_and_all_have_descriptions(name):
     assert "nan" not in html
 
 
-def spoken_numbers(slider, pattern):
-    """Return the numbers that a slider's sentences say, for each place whose sentence fits the pattern."""
-    matches = [re.search(pattern, frame.words) for frame in slider.frames]
-    return [[float(number.replace(",", "")) for number in match.groups()] for match in matches if match]
-
-
-def test_the_sliders_end_where_the_attacks_do():
-    conditions, right = zip(*spoken_numbers(sliders.angles(), r"number ([\d,]+), (\d+) of 20"), strict=True)
-    assert list(conditions) == sorted(conditions)
-    assert right[0] == 20
-    assert right[-1] < 10
-    assert right.count(20) <= len(right) / 2, "it shows where something changes"
-    assert max(spoken_numbers(sliders.bridged(), r"at most ([\d.]+)% of")[-2:]) < [20]
-    ((named, size),) = spoken_numbers(sliders.bridged(), r"(\d+) of (\d+) labels")[-1:]
-    assert named >= 0.9 * size
-    (first,), *_, (last,) = off = spoken_numbers(sliders.system(), r"off the marks by ([\d.]+)")
-    assert first > 1
-    assert [last] == min(off) < [0.25]
-
-
 # --- in a browser ------------------------------------------------------------------------------------------------
 
 

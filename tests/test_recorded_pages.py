@@ -4,10 +4,8 @@ import pandas as pd
 import pytest
 from values import cells, numbers
 
-from fedleak.federated.inspection import inspect_model
-from fedleak.models import build
 from fedleak_book import paths
-from fedleak_book.experiments import choices, published, running
+from fedleak_book.experiments import choices, published
 from fedleak_book.experiments.published import LOST
 from notebooks.guard import notes as inspected
 from notebooks.privacy import notes as private
@@ -147,25 +145,6 @@ def test_the_best_crafted_model_is_least_refused_then_most_informative(looks):
     assert numbers(inspected.escapes(looks)) == [20, 0, 1, 0.2]
     looks.loc[looks["noise"] > 0, "refused"] = 0.0
     assert numbers(inspected.escapes(looks)) == [0.1, 0, 2, 0.6]
-
-
-def test_the_experiments_checks_are_those_of_the_package():
-    module = running.module("guard", "experiments")
-    assert all(name in (inspect_model.__doc__ or "").replace("``", "") for name in module.CHECKS.values())
-    assert set(module.NETS) == set(module.RIGHT_BEFORE)
-
-
-@pytest.mark.parametrize("units", [True, False])
-def test_pruning_takes_the_share_that_it_says(units):
-    module = running.module("guard", "experiments")
-    model = module.pruned(build("lenet", (1, 28, 28), 10, seed=0), 0.5, units)
-    weight, bias = model[7].weight, model[7].bias
-    assert (weight == 0).float().mean().item() == pytest.approx(0.5, abs=0.01)
-    gone = (weight == 0).all(1)
-    assert int(gone.sum()) == 60 * units
-    assert not bias[gone].any()
-    assert bias[~gone].all()
-    assert not (model[11].weight == 0).all(1).any(), "the head keeps its classes"
 
 
 # --- what the papers do not print --------------------------------------------------------------------------------

@@ -175,14 +175,6 @@ def test_attacks_that_take_minutes_or_stand_apart_are_no_entrants(newcomers):
     assert not {"0", "1", "2"} & {attack.name for attack in contest.entrants()}
 
 
-def test_trained_attacks_come_last_and_only_on_request(newcomers):
-    registry.register(newcomer(options={"iterations"}))
-    registry.register(newcomer(name="late"))
-    asked = [attack.name for attack in contest.entrants(trained=True)]
-    assert set(asked[-2:]) == {"learned", "one class"}
-    assert asked[:-2] == [attack.name for attack in contest.entrants()]
-
-
 def test_guesses_are_known_by_what_they_need():
     blind = {attack.name for attack in registry.all_attacks() if attack.blind}
     assert blind == {"random guess", "prior guess"}

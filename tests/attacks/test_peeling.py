@@ -113,9 +113,7 @@ def test_of_other_labels_than_the_gradients_nothing_is_taken():
     assert peeled.test_proposals(x, 1.001 * target, neurons)[1].isinf().all()
     mixed = (x + x.roll(1, 0)) / 2
     own = peeling.trace(mixed, layer.links).deltas[range(5), y].gather(1, neurons) / 5
-    assert peeled.test_proposals(mixed, own, neurons)[1].isinf().all(), (
-        "its coefficient fits, its other neurons' do not"
-    )
+    assert peeled.test_proposals(mixed, own, neurons)[1].isinf().all(), "its coefficient fits, other neurons' do not"
     assert peeling.is_distinct(x, x[:0])
     assert not peeling.is_distinct(x[:1] * 1.001, x)
 
@@ -151,12 +149,10 @@ def test_where_a_condition_does_not_hold_nothing_is_proven(precision):
 def test_reasons_are_said():
     model, (x, y) = network(120), batch(6)
     update = fedsgd(model, x, y)
-    half = changed(update, lambda t: t.half())
-    assert peeling.peel(half, model, 0)[1] == "the rounding of float16 is too coarse to prove a label"
-    bare = network(120, activation=nn.Tanh)
-    assert "a bias and a ReLU below the head, and there is none" in peeling.peel(fedsgd(bare, x, y), bare, 0)[1]
-    narrow = network(20)
-    assert "6 samples need a layer of 30 inputs and live" in peeling.peel(fedsgd(narrow, x, y), narrow, 0)[1]
+    assert "float16" in peeling.peel(changed(update, lambda t: t.half()), model, 0)[1]
+    bare, narrow = network(120, activation=nn.Tanh), network(20)
+    assert "ReLU" in peeling.peel(fedsgd(bare, x, y), bare, 0)[1]
+    assert "30 inputs" in peeling.peel(fedsgd(narrow, x, y), narrow, 0)[1]
     two = nn.Sequential(nn.Flatten(), nn.Linear(WIDTH, 60), nn.ReLU(), nn.Linear(60, 2)).double()
     two.input_shape = SHAPE
     assert peeling.peel(fedsgd(two, x, y % 2), two, 0)[1].startswith("of two classes")

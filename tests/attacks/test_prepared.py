@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from fedleak.attacks.contest import EXPECTED_FAILURES, attempt, entrants
-from fedleak.attacks.labels import idlg, lia_sa, llg, rlu, whole_head
+from fedleak.attacks.labels import idlg, llg, rlu, whole_head
 from fedleak.attacks.registry import WITH_AUXILIARY
 from fedleak.attacks.result import Prepared, Result
 from fedleak.data import Images
 from fedleak.federated import Scheme, fedavg, fedsgd
-from fedleak.federated.aggregation import plain_sum
 from fedleak.models import build
 
 SHAPE, N, B = (1, 28, 28), 4, 3
@@ -67,17 +66,6 @@ def test_the_one_line_use_takes_what_is_known_of_an_update(model, aux, attack):
     update = fedavg(model, *next(batches(2)), lr=0.1, share="delta")
     with pytest.raises(ValueError, match="smoothing"):
         attack.recover(update, model, aux, smoothing=2.0)
-
-
-def test_lia_sa_reads_many_rounds_of_the_same_models(model):
-    sent = [lia_sa.fishing_model(model, "vector", u, 3, 0) for u in range(3)]
-    attack = lia_sa.prepare(sent, B, SHAPE)
-    for _ in range(2):
-        clients = list(batches(1, count=3))
-        aggregate = plain_sum([fedsgd(m, x[0], y[0]) for m, (x, y) in zip(sent, clients, strict=True)])
-        truth = torch.stack([y[0].bincount(minlength=N) for _, y in clients])
-        assert attack.recover(aggregate).counts.equal(truth)
-        assert lia_sa.recover(aggregate, sent, B, SHAPE).equal(truth)
 
 
 def test_a_violated_assumption_is_in_the_result_and_a_warning(model):

@@ -13,7 +13,6 @@ from fedleak.attacks.registry import (
     NOBODY,
     RESTRICTED,
     WHITE_BOX,
-    WITH_AUXILIARY,
     Adversary,
     all_attacks,
     get,
@@ -57,15 +56,6 @@ def test_more_access_never_takes_an_attack_away():
         assert weaker.has < stronger.has
         for attack in all_attacks():
             assert attack.lacking(weaker) or not attack.lacking(stronger)
-
-
-@pytest.mark.parametrize(
-    ("name", "aux"), [("LLG", "zeros"), ("LLG", pool()), ("LLG*", pool()), ("LLG+", "zeros"), ("LLG*", None)]
-)
-def test_options_do_not_turn_an_attack_into_one_that_needs_more(name, aux):
-    update, model = situation()
-    with pytest.raises((ValueError, TypeError), match=r"aux|LLG\* takes|LLG\+ takes"):
-        get(name)(update, model, adversary=WITH_AUXILIARY, aux=aux)
 
 
 def test_what_an_adversary_sees_and_may_do_counts_too():

@@ -84,21 +84,18 @@ def test_a_wrong_splitting_does_not_agree():
 
 def test_refusals_name_their_reason():
     model, (x, y) = network(40, 60, 6), batch(3, 40, 6)
-    update = fedsgd(model, x, y)
-    with pytest.raises(ValueError, match="at most 16 samples, got 1 steps, 17 samples"):
-        spear.recover(fedsgd(model, *batch(17, 40, 6)), model)
-    with pytest.raises(ValueError, match="got 3 steps"):
-        spear.recover(fedavg(model, x[:, None], y[:, None], 0.1), model)
-    bare = network(40, 6)
-    with pytest.raises(ValueError, match="and a ReLU below the head, and there is none"):
-        spear.recover(fedsgd(bare, x, y), bare)
-    with pytest.raises(ValueError, match="tells 2 samples apart, not 3"):
-        spear.recover(fedsgd(model, x[[0, 1, 1]], y[[0, 1, 1]]), model)
-    narrow = network(40, 3, 6)
-    with pytest.raises(ValueError, match="fewer samples than the layer's 3 outputs and 40 inputs"):
-        spear.recover(fedsgd(narrow, x, y), narrow)
+    bare, narrow = network(40, 6), network(40, 3, 6)
+    for word, net, update in (
+        ("17 samples", model, fedsgd(model, *batch(17, 40, 6))),
+        ("3 steps", model, fedavg(model, x[:, None], y[:, None], 0.1)),
+        ("ReLU", bare, fedsgd(bare, x, y)),
+        ("2 samples", model, fedsgd(model, x[[0, 1, 1]], y[[0, 1, 1]])),
+        ("3 outputs", narrow, fedsgd(narrow, x, y)),
+    ):
+        with pytest.raises(ValueError, match=word):
+            spear.recover(update, net)
     with pytest.raises(WithheldParameter, match=r"0\.bias"):
-        spear.recover(update.without("0.bias"), model)
+        spear.recover(fedsgd(model, x, y).without("0.bias"), model)
 
 
 def test_what_no_splitting_fits_is_said(monkeypatch):
@@ -107,5 +104,5 @@ def test_what_no_splitting_fits_is_said(monkeypatch):
     update = fedsgd(model, x, y)
     noise = torch.randn(60, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     mixed = torch.linalg.svd(noise).U[:, :3] @ noise[:3]  # three directions, none of them with a zero
-    with pytest.raises(ValueError, match="no splitting into 3 samples fits after"):
+    with pytest.raises(ValueError, match="3 samples"):
         spear.recover(update.replace({**update.tensors, "0.weight": mixed}), model)

@@ -9,7 +9,6 @@ SOLUTION = (paths.root() / "book" / "coursework" / "solutions" / "lia_sa.py").re
 MARK = 987654
 """Seconds that the sleeping processes sleep, which tells them from others."""
 
-_REPORT = '<testsuites><testcase name="test_check[system]"><properties><property name="status" value="passed"/>'
 _WRITE = """
 import os
 def write(data):
@@ -21,26 +20,6 @@ def write(data):
 """
 
 FORGERIES: dict[str, tuple[str, int]] = {
-    "reports, results and plugins of a grader that runs pytest": (
-        f"""
-import contextlib, os, threading
-hook = "import pytest\\n@pytest.hookimpl(hookwrapper=True)\\ndef pytest_runtest_makereport(item, call):\\n"
-hook += "    outcome = yield\\n    outcome.get_result().outcome = 'passed'\\n"
-for name in ("conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", "fedleak.py", "torch.py"):
-    open(name, "w").write(hook)
-os.environ["PYTEST_ADDOPTS"] = "-p conftest"
-open("mine", "w").write({_REPORT!r})
-for name in ("report.xml", "grades.csv", "results.json", "results/results.json"):
-    for folder in (os.environ["HOME"], ".", "..", "/autograder", "/tmp"):
-        with contextlib.suppress(OSError):
-            os.symlink(os.path.abspath("mine"), os.path.join(folder, name))
-pipe = os.path.join(os.environ["HOME"], "junit.xml")
-with contextlib.suppress(OSError):
-    os.mkfifo(pipe)
-threading.Thread(target=lambda: open(pipe, "w").write({_REPORT!r}), daemon=True).start()
-""",
-        0,
-    ),
     "two faces": (
         f"""{SOLUTION}
 _system, _disaggregate, _counts = system, disaggregate, counts
@@ -113,41 +92,6 @@ def system(e):
 """,
         0,
     ),
-    "values that equal everything": (
-        """
-import torch
-class Equal(float):
-    __eq__ = __le__ = __ge__ = __lt__ = __gt__ = lambda self, other: True
-    __hash__ = None
-class Right(torch.Tensor):
-    def __eq__(self, other):
-        return torch.ones(1, dtype=torch.bool)
-def system(e):
-    return torch.zeros(5, 3).as_subclass(Right)
-def disaggregate(e, w, b):
-    return Equal(1.0)
-def counts(*a):
-    return type("Equal", (), {"__eq__": lambda *a: True, "shape": (4, 5)})()
-""",
-        0,
-    ),
-    "nothing that is a number": (
-        """
-import torch
-def system(e):
-    return torch.full((e.shape[1] + 1, e.shape[0]), float("nan"))
-def disaggregate(e, w, b):
-    return torch.full((e.shape[0], len(b)), float("inf"))
-def counts(b, l, n):
-    return torch.empty(0)
-def measure(seed):
-    rows = []
-    for recipe in ("constant", "vector"):
-        rows += [{"recipe": recipe, "clients": c, "condition": float("inf"), "exact": float("nan")} for c in (2, 5, 20)]
-    return rows
-""",
-        0,
-    ),
     "the parent killed": (
         """
 import os, signal
@@ -168,14 +112,6 @@ system, disaggregate, counts = RIGHT["system"], RIGHT["disaggregate"], RIGHT["co
 """,
         0,
     ),
-    "the package's attacks": (
-        """
-from fedleak.attacks.labels.lia_sa import disaggregate, system
-def counts(bias_gradients, logits, batch_size):
-    return logits
-""",
-        0,
-    ),
     "the solution read from the book": (
         """
 import pathlib, fedleak
@@ -191,18 +127,6 @@ import pathlib
 for top in ("/tmp", "/root", "/home"):
     for file in pathlib.Path(top).glob("**/all/good/lia_sa.py"):
         exec(file.read_text())
-""",
-        0,
-    ),
-    "half a reply": (_WRITE + 'write(bytes(7) + b"\\x80" + b"[")\n__import__("time").sleep(1000)\n', 0),
-    "a flood": (
-        _WRITE
-        + """
-print("x" * 10**7)
-os.write(1, b"z" * 10**7)
-write(b"\\x00\\x00\\x00\\xff" + b"x" * 10**6)
-def system(e):
-    return [[1.0] * 3_000_000] * 3
 """,
         0,
     ),

@@ -40,7 +40,6 @@ def sleeping():
 
 NEED_NAMESPACES = {
     "the package's answers",
-    "the package's attacks",
     "the solution read from the book",
     "another student's file",
 }

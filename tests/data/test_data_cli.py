@@ -63,14 +63,6 @@ def test_the_command_downloads_once(tmp_path, monkeypatch):
     assert len(list(folder.glob("MNIST.replaced-*/MNIST/mine"))) == 1
 
 
-def test_the_command_says_why_it_cannot_download(tmp_path):
-    assert run("download", "imagenet", "--to", tmp_path).exit_code == 1
-    assert "image-net.org" in run("download", "imagenet", "--to", tmp_path).output
-    assert "--to FOLDER" in run("download", "mnist").output
-    assert "Did you mean 'mnist'" in run("download", "mnits", "--to", tmp_path).output
-    assert run("download", "photos").exit_code == 0
-
-
 def test_the_catalogue_agrees_with_what_is_loaded():
     for entry in catalogue():
         if entry.embedded:

@@ -11,9 +11,7 @@ LABELS = torch.arange(500) % 10
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    clients=st.integers(1, 12), concentration=st.floats(0.05, 20), seed=st.integers(0, 99), at_least=st.integers(0, 3)
-)
+@given(st.integers(1, 12), st.floats(0.05, 20), st.integers(0, 99), st.integers(0, 3))
 def test_every_sample_goes_to_one_client_and_nobody_has_too_few(clients, concentration, seed, at_least):
     parts = dirichlet(LABELS, clients, concentration, seed, at_least=at_least)
     assert len(parts) == clients

@@ -9,11 +9,9 @@ from fedleak_book.experiments import Results
 
 WRONG = [
     ("record", "false"),
-    ("record", 0),
     ("trials", 2.5),
     ("trials", True),
     ("trials", -1),
-    ("seed", 1e3),
     ("seed", "7"),
     ("profile", "Paper"),
     ("device", "tpu"),

@@ -9,7 +9,6 @@ from torch.nn.utils import prune
 
 from fedleak.attacks.images import eluding_sa, mandrake
 from fedleak.attacks.labels import lia_sa
-from fedleak.federated import inspection
 from fedleak.federated.inspection import RefusedModel, inspect_model
 from fedleak.models import build
 
@@ -42,8 +41,7 @@ def test_an_honest_model_has_no_findings_and_stays_as_it_is(net):
     assert all(torch.equal(model.state_dict()[name], t) for name, t in before.items())
 
 
-@pytest.mark.parametrize("recipe", ["literal", "log", "vector"])
-@pytest.mark.parametrize("net", ["lenet", "resnet20"])
+@pytest.mark.parametrize(("net", "recipe"), [("lenet", "literal"), ("resnet20", "vector")])
 def test_a_blocking_layer_is_detected_in_weights_and_activations(net, recipe):
     model = lia_sa.fishing_model(build(net, SHAPE, 10, seed=0), recipe, 0, 5, 0)
     (finding,) = inspect_model(model.state_dict())
@@ -150,14 +148,3 @@ def test_samples_need_the_model_that_takes_them_and_are_two_at_least(model, x):
     state = {"weight": torch.rand(4, 1, 3, 3), "bias": torch.rand(4)}
     with pytest.raises(ValueError, match=r"two|logits"):
         inspect_model(state, model, x)
-
-
-def test_half_precision_and_missing_bias_are_inspected_but_not_tokens():
-    state = {"e.weight": torch.rand(9, 5).half(), "l.weight": torch.zeros(9, 5).half(), "n": torch.zeros(3).long()}
-    assert [(finding.check, finding.where) for finding in inspect_model(state)] == [("dead units", "l.weight")]
-
-
-def test_the_thresholds_are_those_that_were_scored():
-    """The page says nine tenths, half and ten, and the record was made with these: they are not moved after it."""
-    names = ("HIDDEN", "CONSTANT", "DEAD", "PARALLEL", "DUPLICATED", "ALIGNED", "SHUT_OUT", "SILENT", "SATURATED")
-    assert [getattr(inspection, name) for name in names] == [10, 0.1, 0.9, 1e-4, 0.5, 0.9, 10, 1e-3, 1e-3]

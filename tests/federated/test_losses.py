@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedleak.federated import Scheme, Softening, fedavg, fedsgd
+from fedleak.federated import Scheme, fedavg, fedsgd
 from fedleak.federated.algorithms import Client
 from fedleak.federated.losses import as_loss, differentiate, measure_form
 
@@ -84,11 +84,11 @@ def test_only_a_factor_is_one():
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        (nn.CrossEntropyLoss(reduction="none"), r"a loss is one number, this one a tensor \[2\]: reduce it"),
-        (lambda z, y: 1.0, "a loss is one number, this one a float"),
-        (lambda z: z.sum(), r"does not take logits \[1, 5\] and labels \[1\]: .*positional argument"),
-        (nn.CrossEntropyLoss(torch.ones(3)), "does not take logits .*weight tensor"),
-        (lambda z, y: torch.ones((), requires_grad=True) * 2, "does not take logits"),
+        (nn.CrossEntropyLoss(reduction="none"), "one number"),
+        (lambda z, y: 1.0, "float"),
+        (lambda z: z.sum(), "positional argument"),
+        (nn.CrossEntropyLoss(torch.ones(3)), "weight tensor"),
+        (lambda z, y: torch.ones((), requires_grad=True) * 2, "logits"),
     ],
 )
 def test_a_loss_that_is_none_is_refused(loss, message):
@@ -107,8 +107,3 @@ def test_clients_train_with_their_loss(name):
     torch.testing.assert_close(trained.tensors, fedavg(model, x, y, 0.1, "delta", loss=loss).tensors)
     plain = fedavg(model, x, y, 0.1, "delta").tensors
     assert not torch.allclose(trained.tensors["weight"], plain["weight"], rtol=0.01)
-
-
-def test_smoothing_is_said_once():
-    with pytest.raises(ValueError, match="leave out the softening's smoothing"):
-        fedsgd(nn.Linear(6, 5), torch.rand(4, 6), torch.arange(4), Softening(0.1), nn.CrossEntropyLoss())

@@ -57,15 +57,7 @@ def test_what_does_not_follow_is_named(privacy, reason):
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        {"stated": -1.0},
-        {"stated": math.nan},
-        {"stated": 1.0, "delta": 2.0},
-        {"history": ((1.0, 32.0, 10),)},
-        {"history": ((-1.0, 1.0, 10),)},
-        {"history": ((1.0, 1.0, 0),)},
-    ],
+    "given", [{"stated": math.nan}, {"stated": 1.0, "delta": 2.0}, {"history": ((1.0, 32.0, 10),)}]
 )
 def test_a_claim_of_impossible_numbers_is_refused(given):
     with pytest.raises(ValueError, match=r"ε is at least 0|a mechanism has"):
@@ -102,10 +94,10 @@ def test_dp_sgd_gradients_are_the_clipped_mean_with_fresh_noise(batch):
     model, x, y = batch
     state = copy.deepcopy(model.state_dict())
     releases = DPSGD(noise_multiplier=0.5, max_grad_norm=1.0).releases(model, x, y, seed=1)
-    many = [next(releases).tensors for _ in range(2000)]
+    many = [next(releases).tensors for _ in range(1000)]
     for name, expected in clipped(model, x, y, 1.0).items():
         stacked = torch.stack([gradient[name] for gradient in many])
-        torch.testing.assert_close(stacked.mean(0), expected, atol=5 * 0.5 / 6 / 2000**0.5, rtol=0)
+        torch.testing.assert_close(stacked.mean(0), expected, atol=5 * 0.5 / 6 / 1000**0.5, rtol=0)
         assert stacked.std().item() == pytest.approx(math.hypot(0.5 / 6, expected.std(correction=0).item()), rel=0.1), (
             "noise on the sum, divided by the batch"
         )
@@ -143,15 +135,9 @@ def test_a_recorded_loop_knows_opacus_noise_and_rate(tmp_path, poisson, engine, 
     y = torch.arange(40) % 3
     model = nn.Linear(4, 3)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    private_parts = PrivacyEngine().make_private(
-        module=model,
-        optimizer=optimiser,
-        data_loader=DataLoader(TensorDataset(torch.rand(40, 4), y), 8),
-        noise_multiplier=2.0,
-        max_grad_norm=1.0,
-        poisson_sampling=poisson,
-    )
-    private, optimiser, loader = private_parts
+    parts = {"module": model, "optimizer": optimiser, "data_loader": DataLoader(TensorDataset(torch.rand(40, 4), y), 8)}
+    options = {"noise_multiplier": 2.0, "max_grad_norm": 1.0, "poisson_sampling": poisson}
+    private, optimiser, loader = PrivacyEngine().make_private(**parts, **options)
     if not engine:
         optimiser.step_hook = None
     with record(tmp_path, private, optimiser, round=1) as saw:
@@ -167,8 +153,7 @@ def test_a_recorded_loop_knows_opacus_noise_and_rate(tmp_path, poisson, engine, 
     assert [wrong in problem for problem in privacy.wrong()] == [True] * bool(wrong)
 
 
-@pytest.mark.parametrize("batches", [7, 91, 113, 399])
-@pytest.mark.parametrize("epochs", [1, 3, 7])
+@pytest.mark.parametrize(("batches", "epochs"), [(7, 1), (113, 3), (399, 7)])
 def test_whole_epochs_are_not_rounded_up(batches, epochs):
     claim = Privacy(neighbours="sample", history=((1.0, 1 / batches, epochs * batches),), poisson=False)
     assert claim.mechanisms == ((1.0, 1.0, epochs),)

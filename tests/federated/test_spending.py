@@ -30,12 +30,6 @@ def test_sampled_rounds_compose_as_opacus_accountant_does():
     assert compose(rounds).epsilon == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
 
 
-def test_shuffled_rounds_follow_without_amplification():
-    total = compose([Privacy(neighbours="sample", history=((1.0, 0.1, 10),), poisson=False)] * 3)
-    assert total.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(3), 1e-5))
-    assert total.claimed < total.epsilon
-
-
 def test_stated_rounds_add_up():
     total = compose([Privacy(neighbours="client", stated=1.5, delta=1e-6)] * 3)
     assert (total.claimed, total.epsilon, total.delta) == pytest.approx((4.5, 4.5, 3e-6))

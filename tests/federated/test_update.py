@@ -67,30 +67,12 @@ def test_gradients_and_states_give_the_same_update_with_uneven_batches(seed, siz
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_the_change_of_the_weights_needs_the_learning_rate():
-    for read in (lambda u: u.delta("w"), lambda u: u.model(nn.Linear(1, 1, bias=False))):
-        with pytest.raises(ValueError, match="follows from the learning rate: pass an update with lr"):
-            read(update(tensors={"w": torch.zeros(1, 1), "weight": torch.zeros(1, 1)}))
-
-
-@pytest.mark.parametrize(
-    ("weight", "message"),
-    [
-        (torch.zeros(3), r"'weight' has shape \(3,\), the model's has \(1, 3\)"),
-        (torch.full((1, 3), float("nan")), "3 of 3 entries of the update's 'weight' are NaN or infinite"),
-    ],
-)
-def test_the_clients_model_of_another_model(weight, message):
-    with pytest.raises(ValueError, match=message):
-        update(tensors={"weight": weight}, lr=0.1).model(nn.Linear(3, 1, bias=False))
-    with pytest.raises(WithheldParameter, match="withholds 'bias'"):
+def test_the_clients_model_of_another_model_is_refused():
+    for weight in (torch.zeros(3), torch.full((1, 3), float("nan"))):
+        with pytest.raises(ValueError, match="'weight'"):
+            update(tensors={"weight": weight}, lr=0.1).model(nn.Linear(3, 1, bias=False))
+    with pytest.raises(WithheldParameter, match="'bias'"):
         update(tensors={"weight": torch.zeros(1, 3)}, lr=0.1).model(nn.Linear(3, 1))
-
-
-def test_finite_weights_whose_sum_overflows_are_accepted():
-    largest = torch.full((1, 3), torch.finfo(torch.float32).max)
-    changed = update(tensors={"weight": -largest}, lr=1.0).model(nn.Linear(3, 1, bias=False))
-    assert changed.weight.isfinite().all()
 
 
 def test_states_of_a_model_with_batch_norm():
@@ -107,12 +89,12 @@ def test_states_of_a_model_with_batch_norm():
 @pytest.mark.parametrize(
     ("after", "message"),
     [
-        ({"w": torch.zeros(2), "v": torch.zeros(1)}, "only one of the two states has 'v'"),
-        ({}, "only one of the two states has 'w'"),
-        ({"w": torch.zeros(3)}, r"'w' has shape \(2,\) before and \(3,\) after"),
-        ({"w": None}, r"after is a state dict, names to tensors: pass model\.state_dict"),
+        ({"w": torch.zeros(2), "v": torch.zeros(1)}, "'v'"),
+        ({}, "'w'"),
+        ({"w": torch.zeros(3)}, "'w' has shape"),
+        ({"w": None}, "after is a state dict"),
         (nn.Linear(1, 2), "after is a state dict"),
-        ({"w": torch.zeros(2, dtype=torch.complex64)}, "the update's 'w' is a strided tensor of torch.complex64"),
+        ({"w": torch.zeros(2, dtype=torch.complex64)}, "'w' is a strided tensor"),
     ],
 )
 def test_states_that_do_not_go_together(after, message):
@@ -133,27 +115,19 @@ def test_states_that_do_not_go_together(after, message):
     ],
 )
 def test_what_is_no_parameter_is_named_with_what_to_do(value, what):
-    with pytest.raises(ValueError, match=f"the update's 'odd' is {what}: .* convert the rest"):
+    with pytest.raises(ValueError, match=f"'odd' is {what}"):
         update(tensors={"w": torch.zeros(2), "odd": value})
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_every_floating_point_format_is_taken(dtype):
-    assert update(tensors={"w": torch.ones(2, dtype=dtype)}, steps=2).gradient("w").tolist() == [0.5, 0.5]
-    assert update(samples=np.int64(6), lr=np.float32(0.5)).samples == 6
-
-
 def test_what_is_withheld_is_named_and_the_rest_is_kept():
-    with pytest.raises(WithheldParameter, match=r"withholds 'fc\.weight'; it shares: b, w\. Use an attack") as caught:
+    with pytest.raises(WithheldParameter, match=r"fc\.weight") as caught:
         update().gradient("fc.weight")
     assert caught.value.name == "fc.weight"
     assert isinstance(caught.value, KeyError)
-    with pytest.raises(WithheldParameter, match="it shares: nothing"):
-        update(tensors={}).gradient("w")
     old = update(kind="delta", steps=2, lr=0.1)
     less = old.without("b")
     for read in (less.gradient, less.without):
-        with pytest.raises(WithheldParameter, match="withholds 'b'"):
+        with pytest.raises(WithheldParameter, match="'b'"):
             read("b")
     for new in (less, old.replace({"w": torch.zeros(2)}), old.to("cpu").without("b")):
         assert set(new.tensors) == {"w"}
@@ -163,20 +137,19 @@ def test_what_is_withheld_is_named_and_the_rest_is_kept():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kind": "weights"}, "kind is 'gradient' or 'delta', not 'weights'"),
-        ({"samples": 0}, "at least 1, got 0 and 1"),
-        ({"steps": 0}, "at least 1, got 6 and 0"),
-        ({"steps": 7}, "every step takes a sample at least, got 6 samples in 7 steps"),
-        ({"samples": 6.0}, "samples is a whole number, got 6.0"),
-        ({"steps": True}, "steps is a whole number, got True"),
-        ({"samples": 10**9}, "at most 100,000,000 samples, got 1,000,000,000"),
-        ({"lr": float("inf")}, "learning rate is positive, got inf: pass a finite number"),
-        ({"lr": "0.1"}, "learning rate is positive, got 0.1: pass a finite number"),
-        ({"tensors": [1]}, "tensors map parameter names to tensors: pass a dict, not a list"),
-        ({"tensors": {3: torch.zeros(1)}}, "the update's 3 is a strided tensor of torch.float32: names are strings"),
-        ({"lr": 0.0}, "learning rate is positive, got 0"),
-        ({"lr": float("nan")}, "learning rate is positive, got nan"),
-        ({"kind": "delta"}, "read with the client's learning rate: pass lr"),
+        ({"kind": "weights"}, "kind"),
+        ({"samples": 0}, "got 0 and 1"),
+        ({"steps": 0}, "got 6 and 0"),
+        ({"steps": 7}, "7 steps"),
+        ({"samples": 6.0}, "samples"),
+        ({"steps": True}, "steps"),
+        ({"samples": 10**9}, "1,000,000,000"),
+        ({"lr": float("inf")}, "learning rate"),
+        ({"lr": "0.1"}, "learning rate"),
+        ({"tensors": [1]}, "tensors"),
+        ({"tensors": {3: torch.zeros(1)}}, "names"),
+        ({"lr": 0.0}, "learning rate"),
+        ({"kind": "delta"}, "lr"),
     ],
 )
 def test_bad_updates(changes, message):
@@ -190,7 +163,7 @@ def test_a_distributed_tensor_is_refused_with_what_to_pass():
     try:
         mesh = distributed.device_mesh.init_device_mesh("cpu", (1,))
         sharded = distributed.tensor.distribute_tensor(torch.rand(4, 3), mesh)
-        with pytest.raises(ValueError, match=r"'fc.weight' is a part of a distributed tensor: pass tensor.full_tensor"):
+        with pytest.raises(ValueError, match="full_tensor"):
             Update({"fc.weight": sharded}, "gradient", 4)
         assert Update({"fc.weight": sharded.full_tensor()}, "gradient", 4).samples == 4
     finally:
@@ -201,7 +174,6 @@ def test_a_distributed_tensor_is_refused_with_what_to_pass():
     ("names", "sent"),
     [
         (("a", "b.c"), ("module.a", "module._orig_mod.b.c")),
-        (("a._orig_mod.c",), ("a.c",)),
         (("a.c",), ("a._orig_mod.c",)),
         (("module.a",), ("a",)),
         (("fc.lora_B.default.weight",), ("fc.lora_B.weight",)),

@@ -4,14 +4,12 @@ import logging
 import math
 
 import pytest
-import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
 from flwr.serverapp import strategy as flower
 from torch import nn
 
-from fedleak.audit import audit_run
 from fedleak.federated.privacy import gaussian_epsilon
 from fedleak.flower import InProcess, recorded
 from fedleak.recording import read
@@ -49,8 +47,7 @@ def fixed(options, clients, inner=flower.FedAvg, kind=flower.DifferentialPrivacy
     return kind(inner(**options), 1.0, 1.0, clients)
 
 
-@pytest.mark.parametrize("clients", [12, 20, 60])
-@pytest.mark.parametrize("side", ["Server", "Client"])
+@pytest.mark.parametrize(("side", "clients"), [("Server", 12), ("Client", 20)])
 def test_adaptive_clipping_claims_the_multiplier_that_was_asked_for(tmp_path, side, clients):
     kind = getattr(flower, f"DifferentialPrivacy{side}SideAdaptiveClipping")
     mods = [adaptiveclipping_mod] if side == "Client" else []
@@ -58,21 +55,14 @@ def test_adaptive_clipping_claims_the_multiplier_that_was_asked_for(tmp_path, si
     assert claimed(parts) == pytest.approx(4.377, abs=0.001)
 
 
-@pytest.mark.parametrize("examples", [(8, 8), (900, 100), (5, 1, 1), (1, 1, 1, 7)])
-@pytest.mark.parametrize("key", ["num-examples", "weight"])
+@pytest.mark.parametrize(("examples", "key"), [((900, 100), "num-examples"), ((1, 1, 1, 7), "weight")])
 def test_the_client_with_the_largest_weight_bounds_the_claim(tmp_path, examples, key):
     parts = run(tmp_path, lambda o, n: fixed({**o, "weighted_by_key": key}, n), examples, key=key)
     most = len(examples) * max(examples) / sum(examples)
     assert claimed(parts) == pytest.approx(gaussian_epsilon(most, 1e-5))
 
 
-def test_fewer_replies_than_expected_weaken_the_claim(tmp_path):
-    parts = run(tmp_path, fixed, (8,) * 4, lost=(2,))
-    assert len(parts) == 3
-    assert claimed(parts) == pytest.approx(gaussian_epsilon(4 / 3, 1e-5))
-
-
-@pytest.mark.parametrize("inner", [flower.FedMedian, flower.FedAdam, flower.FedTrimmedAvg, flower.Krum])
+@pytest.mark.parametrize("inner", [flower.FedMedian, flower.FedAdam])
 def test_what_is_no_weighted_mean_bounds_no_client(tmp_path, inner):
     (claim,) = {part.privacy for part in run(tmp_path, lambda o, n: fixed(o, n, inner), (8,) * 5)}
     assert math.isinf(claim.claimed)
@@ -85,21 +75,6 @@ def test_clients_that_do_not_clip_have_no_bound(tmp_path, mods):
     parts = run(tmp_path, lambda o, n: kind(flower.FedAvg(**o), 1.0, 0.05, n), mods=mods)
     assert {part.privacy.clipped for part in parts} == {bool(mods)}
     assert {math.isinf(part.privacy.claimed) for part in parts} == {not mods}
-
-
-def test_a_strategy_without_privacy_claims_nothing(tmp_path):
-    assert {part.privacy for part in run(tmp_path, lambda options, _: flower.FedAvg(**options))} == {None}
-
-
-def test_the_epsilon_of_all_rounds_is_in_the_report(tmp_path):
-    run(tmp_path, fixed, rounds=4)
-    report = audit_run(tmp_path)
-    assert [part.claimed for part in report.spent] == [pytest.approx(gaussian_epsilon(2.0, 1e-5))] * 2
-    assert "1, 4 rounds: ε = 10 at δ = 1e-05" in report.to_markdown()
-    assert '"rounds": [' in report.to_json()
-
-
-STATE = {"scale": torch.tensor(1.0), "weight": torch.zeros(3, 4), "steps": torch.tensor(7)}
 
 
 @pytest.mark.parametrize(

@@ -89,10 +89,6 @@ def test_the_clients_samples_show_what_the_weights_do_not():
         InspectionMod(samples=samples)
 
 
-def test_arrays_that_are_not_one_model_are_refused():
-    assert run(network(), InspectionMod(), records=("arrays", "more"))[1] == 0
-
-
 @pytest.mark.parametrize("honest_ones", [NODES, 2, 0])
 def test_under_secure_aggregation_who_refuses_has_dropped_out(honest_ones):
     models = [network() if u < honest_ones else crafted() for u in range(NODES)]

@@ -64,7 +64,6 @@ CASES = {
     "other names": {"reply": lambda: {"arrays": ArrayRecord(nn.Linear(2, 2).state_dict())}},
     "a key of another name": {"metrics": {"images": 16}},
     "infinitely many examples": {"metrics": {"num-examples": float("inf")}},
-    "lists of examples": {"metrics": {"num-examples": [8, 8]}},
 }
 
 
@@ -102,17 +101,15 @@ def broken(*_):
 
 
 @pytest.mark.parametrize(
-    "case",
+    ("case", "warn"),
     [
-        {"arrays": own_serialisation},
-        {"mod": {"model": broken}},
-        {"mod": {"model": network, "samples": broken}},
-        {"mod": {"model": network, "samples": lambda _: torch.rand(4, 5)}},
-        {"mod": {"model": lambda: nn.Linear(3, 3)}},
+        ({"arrays": own_serialisation}, True),
+        ({"mod": {"model": network, "samples": broken}}, False),
+        ({"mod": {"model": network, "samples": lambda _: torch.rand(4, 5)}}, True),
+        ({"mod": {"model": lambda: nn.Linear(3, 3)}}, False),
     ],
-    ids=["serialisation", "no model", "no samples", "samples of another shape", "another model"],
+    ids=["serialisation", "no samples", "samples of another shape", "another model"],
 )
-@pytest.mark.parametrize("warn", [True, False])
 def test_what_cannot_be_inspected_is_refused_or_warned_of(case, warn, caplog):
     mod = InspectionMod(**case.get("mod", {}), warn=warn)
     with caplog.at_level(logging.WARNING, "fedleak.flower"):

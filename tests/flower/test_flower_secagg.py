@@ -4,8 +4,6 @@ import sys
 
 import pytest
 import torch
-from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.clientapp import ClientApp
 
 from fedleak import metrics
 from fedleak.attacks.labels import lia_sa
@@ -39,7 +37,7 @@ def fished(clients, lost=lambda message: False, recipe="vector", **protocol):
     return strategy, truth
 
 
-@pytest.mark.parametrize("clients", [2, 3, 6])
+@pytest.mark.parametrize("clients", [2, 5])
 def test_every_count_of_every_client_is_read_through_secagg(clients):
     strategy, truth = fished(clients)
     torch.testing.assert_close(strategy.counts, truth)
@@ -66,26 +64,6 @@ def test_secagg_counts_are_recovered_for_all_clients_but_dropouts():
     strategy, truth = fished(4, lost, num_shares=1.0, reconstruction_threshold=0.5)
     assert strategy.counts.keys() == {1, 3, 4}
     assert all(strategy.counts[node].equal(truth[node]) for node in strategy.counts)
-
-
-def test_the_grid_hands_out_copies_and_keeps_a_context_for_every_node():
-    app, calls = ClientApp(), []
-
-    @app.query()
-    def _(message, context):
-        count = context.state.config_records.setdefault("count", ConfigRecord({"n": 0}))
-        count["n"] += 1
-        calls.append((message.metadata.dst_node_id, count["n"]))
-        message.content.config_records.clear()
-        return Message(RecordDict(), reply_to=message)
-
-    grid = InProcess(app, 2)
-    assert grid.get_node_ids() == [1, 2]
-    for _ in range(2):
-        shared = RecordDict({"asked": ConfigRecord({"a": 1})})
-        grid.send_and_receive([grid.create_message(shared, "query", node, "1") for node in (1, 2)])
-        assert "asked" in shared
-    assert calls == [(1, 1), (2, 1), (1, 2), (2, 2)]
 
 
 def test_without_flower_the_error_says_what_to_install(monkeypatch):

@@ -12,10 +12,7 @@ from fedleak.models import build, chain
     [
         ("mlp6", (1, 28, 28), ["1", "3", "5", "7", "9", "11", "13"]),
         ("lenet", (1, 28, 28), ["7", "9", "11"]),
-        ("alexnet", (3, 32, 32), ["14", "16", "18"]),
-        ("vgg11", (3, 32, 32), ["classifier.0", "classifier.3", "classifier.6"]),
         ("resnet18-conv", (3, 32, 32), ["avgpool.0", "fc"]),
-        ("resnet50-conv-imagenet", (3, 64, 64), ["avgpool.0", "fc"]),
         ("resnet20", (3, 32, 32), ["bridge", "fc"]),
     ],
 )

@@ -29,7 +29,7 @@ def test_head_of_nested_and_bare_models():
     assert (head(bare).weight, head(bare).bias) == ("weight", "bias")
     for model in (Nested(), bare):
         assert head(model).weight in dict(model.named_parameters())
-    with pytest.raises(ValueError, match="Sequential has no fully connected layer, so it has no head to attack"):
+    with pytest.raises(ValueError, match="no head"):
         head(nn.Sequential(nn.Conv2d(1, 2, 3)))
 
 
@@ -81,19 +81,6 @@ def test_head_pass_refuses_no_images_and_cleans_up_after_a_failure():
     assert not head(model).layer._forward_pre_hooks
 
 
-def test_a_model_that_returns_no_tensor_is_refused():
-    class Outputs(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc, self.head_name = nn.Linear(4, 3), "fc"
-
-        def forward(self, x):
-            return {"logits": self.fc(x)}
-
-    with pytest.raises(ValueError, match="returns a dict, not a tensor of logits: wrap it"):
-        head_pass(Outputs(), torch.rand(2, 4))
-
-
 def test_batch_dependence():
     model = build("resnet20", (1, 8, 8), 4, seed=0)
     assert batch_dependent(model)
@@ -110,5 +97,5 @@ def test_input_shape_of_foreign_models():
     assert input_shape(nn.Sequential(nn.Flatten(), nn.Linear(50, 4))) == (50,)
     for pooling, inputs, message in ((nn.AdaptiveAvgPool2d(1), 2, "several usual"), (nn.Identity(), 7, "no usual")):
         model = nn.Sequential(nn.Conv2d(1, 2, 3), pooling, nn.Flatten(), nn.Linear(inputs, 4))
-        with pytest.raises(ValueError, match=rf"cannot tell the input shape of this model \({message}.*pass shape="):
+        with pytest.raises(ValueError, match=message):
             input_shape(model)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedleak.audit import Setup, audit_run
+from fedleak.audit import audit_run
 from fedleak.audit.setup import load
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.defences import protect
@@ -99,8 +99,7 @@ def run(folder, *filters, kind=DataKind.WEIGHT_DIFF, numpy=True, number=0, recor
     return before, after, result
 
 
-@pytest.mark.parametrize("numpy", [True, False], ids=["arrays", "tensors"])
-@pytest.mark.parametrize("kind", [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF])
+@pytest.mark.parametrize(("kind", "numpy"), [(DataKind.WEIGHTS, True), (DataKind.WEIGHT_DIFF, False)])
 def test_what_came_and_what_left_is_recorded_and_nothing_is_changed(tmp_path, kind, numpy):
     before, after, result = run(tmp_path, kind=kind, numpy=numpy)
     (part,) = read(tmp_path)
@@ -123,40 +122,24 @@ def test_what_came_and_what_left_is_recorded_and_nothing_is_changed(tmp_path, ki
 def test_what_the_sparse_vector_technique_says_of_its_epsilon_is_recorded(tmp_path):
     run(tmp_path, SVTPrivacy(fraction=0.5, epsilon=0.2, epsilon_release=3.0))
     privacy = read(tmp_path)[0].privacy
-    assert (privacy.claimed, privacy.delta, privacy.by, privacy.epsilon) == (
-        pytest.approx(3.2),
-        0.0,
-        "SVTPrivacy",
-        None,
-    )
+    assert (privacy.delta, privacy.by, privacy.epsilon) == (0.0, "SVTPrivacy", None)
+    assert privacy.claimed == pytest.approx(3.2)
     assert privacy.unprotected == ("1.num_batches_tracked",), "the only scalar, which NVFlare's accountant leaves out"
     assert "passes on '1.num_batches_tracked' without noise" in privacy.wrong()[0]
-
-
-def test_a_layer_that_is_left_out_stands_unchanged_and_counts_as_withheld(tmp_path):
-    before, _, result = run(tmp_path, ExcludeVars(["3.weight"]))
-    assert "3.weight" not in from_shareable(result).data
-    record = read(tmp_path)[0]
-    assert torch.equal(record.states()[1]["3.weight"], before["3.weight"])
-    assert not torch.equal(record.states()[1]["0.weight"], before["0.weight"])
-    report = audit_run(tmp_path, Setup(model=network, shape=(3,), remedy_trials=0))
-    llg = report.table.set_index("attack").loc["LLG"]
-    assert not llg["applies"]
-    assert "lacks: gradient of the last layer's weights" in llg["why"]
 
 
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
-        ("quantised", "encrypted or quantised"),
-        ("encrypted", "encrypted or quantised"),
-        ("shape", "no state of the model that came, by 3.bias"),
-        ("name", "no state of the model that came, by another"),
-        ("content", "nothing recorded of round 1, node site-1"),
-        ("script", "the client has not recorded its training"),
-        ("round", "the task has no round"),
-        ("alone", "among the filters of task data too"),
-        ("folder", "nothing recorded of"),
+        ("quantised", "quantised"),
+        ("encrypted", "encrypted"),
+        ("shape", "3.bias"),
+        ("name", "another"),
+        ("content", "round 1, node site-1"),
+        ("script", "has not recorded its training"),
+        ("round", "no round"),
+        ("alone", "task data"),
+        ("folder", "nothing recorded"),
     ],
 )
 def test_what_cannot_be_recorded_is_a_warning_and_the_run_goes_on(tmp_path, caplog, case, reason):
@@ -182,17 +165,6 @@ def test_what_cannot_be_recorded_is_a_warning_and_the_run_goes_on(tmp_path, capl
     assert returned is result
     assert reason in caplog.text
     assert not list(tmp_path.glob("run/round-*/server-*.json"))
-
-
-@pytest.mark.parametrize("broken", ["task", "result"])
-def test_a_task_that_cannot_be_read_is_a_gap(tmp_path, broken):
-    recorder, (before, after) = Recorder(tmp_path), trained()
-    run(tmp_path, recorder=recorder)
-    task, result = shareable(before), shareable(after)
-    from_shareable(task if broken == "task" else result).data["3.bias"] = "ciphertext"
-    assert Runner([recorder], [recorder])(task, lambda task: result, 1) is result
-    with pytest.raises(ValueError, match="round 1, node site-1 is not recorded: TypeError: can't convert"):
-        read(tmp_path)
 
 
 @pytest.mark.parametrize("case", ["failed", "evaluated", "asked"])
@@ -248,8 +220,7 @@ def test_the_example_runs_in_the_simulator_and_its_folder_is_audited(tmp_path):
     assert right["iLRG"] > 0.8 > right["random guess"]
 
 
-@pytest.mark.parametrize("steps", [1, 5])
-@pytest.mark.parametrize("kind", ["gradient", "delta"])
+@pytest.mark.parametrize(("kind", "steps"), [("gradient", 1), ("delta", 5)])
 def test_a_filter_works_on_changes_of_weights_and_steps_whatever_is_shared(kind, steps):
     moved = torch.tensor([0.001, 0.005, 0.02, -0.5, 3.0])
     meta = {MetaKey.NUM_STEPS_CURRENT_ROUND: steps}
@@ -261,13 +232,6 @@ def test_a_filter_works_on_changes_of_weights_and_steps_whatever_is_shared(kind,
     torch.testing.assert_close(protect(update, filtered).tensors["w"] * scale, right)
     torch.testing.assert_close(protect(update, filtered).tensors["w"] * scale, right)
     assert filtered.steps == 1, "the next update can be of another kind"
-
-
-def test_a_filter_draws_new_numbers_for_every_update():
-    update = Update({"w": torch.linspace(-1, 1, 400)}, "delta", 8, 1, LR)
-    filtered = Filtered(SVTPrivacy(fraction=0.5), lr=LR, seed=0)
-    first, second = (protect(update, filtered).tensors["w"] for _ in range(2))
-    assert not torch.equal(first, second)
 
 
 def test_filters_are_defences_of_gradients_and_draw_by_their_seed_alone():
