@@ -93,9 +93,7 @@ def test_every_sentence_of_the_advice_moves_with_the_records(monkeypatch):
     assert len(still) == 2  # they count updates, and attacks
 
 
-@pytest.mark.parametrize(
-    ("state", "defence", "told"), [("trained", "noise", 1), ("trained", "none", 0), ("untrained", "noise", 0)]
-)
+@pytest.mark.parametrize(("state", "defence", "told"), [("trained", "noise", 1), ("untrained", "noise", 0)])
 def test_one_attacker_of_a_trained_network_simulates_the_clients_defence(state, defence, told, monkeypatch):
     experiment = running.declared("arena")["defences"]
     monkeypatch.setitem(experiment.trial.__globals__, "LEARNING", {"MNIST, 5,000": 2})

@@ -13,7 +13,7 @@ import dask
 import pandas as pd
 import pytest
 import torch
-from distributed import Client, LocalCluster
+from distributed import Client, KilledWorker, LocalCluster
 
 from fedleak.errors import DataNotFound
 from fedleak_book.experiments import Context, Experiment, cluster, grid, running
@@ -201,7 +201,7 @@ def test_the_rows_are_those_of_this_process_if_a_worker_is_killed(tmp_path, log,
 @pytest.mark.slow
 def test_a_trial_that_kills_every_worker_is_named(tmp_path, log, workers, monkeypatch):
     monkeypatch.setitem(globals(), "DEADLY", 3)
-    with pytest.raises(RuntimeError, match=r"\{'a': 3\}"):
+    with pytest.raises(KilledWorker, match=r"\{'a': 3\}"):
         rows(tmp_path / "out", workers.scheduler_address, axis=[3])
 
 

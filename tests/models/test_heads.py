@@ -212,6 +212,7 @@ def test_a_layer_that_computes_the_same_in_its_own_way_is_a_head():
     assert head(nn.Sequential(nn.Linear(12, 20), nn.ReLU(), Same(20, 6))).name == "2"
 
 
+@pytest.mark.slow
 def test_a_compiled_model_and_a_compiled_part_have_a_head():
     plain = nn.Sequential(nn.Sequential(nn.Linear(12, 20), nn.ReLU()), nn.Linear(20, 6))
     update = fedsgd(plain, torch.rand(8, 12), LABELS)
