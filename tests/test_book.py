@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import drawn
 import executed
-import generated
 import nbformat
 import overview
 import pandas as pd
@@ -15,9 +14,7 @@ import render
 import threat_models
 from values import cells
 
-from fedleak import data
 from fedleak.attacks import registry
-from fedleak.data.sources import DOWNLOADS
 from fedleak_book import paths
 from fedleak_book.experiments import notebooks
 
@@ -46,27 +43,7 @@ def test_a_table_is_a_data_frame_as_it_stands():
     assert cells(render.table(frame)) == [["a ¦ b", "n", "x"], ["one two", "1", "0.123"], ["–", "12,345", "–"]]
 
 
-@pytest.mark.parametrize(
-    ("text", "anchor", "link"),
-    [
-        ("Fig. 3", "fig-llg-3", "[Fig. 3](#fig-llg-3)"),
-        ("", "eq-llg-g", "Eq. {eq}`eq-llg-g`"),
-        ("", "prop-llg-1", "{prf:ref}`prop-llg-1`"),
-        ("Fig. 3", None, "Fig. 3"),
-    ],
-)
-def test_links_to_equations_and_theorems_are_numbered(text, anchor, link):
-    assert render.link(text, anchor) == link
-
-
 # --- data sets and names -----------------------------------------------------------------------------------------
-
-
-def test_every_data_set_is_on_its_page():
-    text = generated.data_sets()
-    for entry in data.catalogue():
-        (line,) = (line for line in text.splitlines() if line.startswith(f"| `{entry.name}` |"))
-        assert ("| `fedleak data download` |" in line) == (entry.name in DOWNLOADS)
 
 
 LISTED = overview.read("subsets")["subset"]

@@ -23,9 +23,9 @@ def book(tmp_path, monkeypatch):
 
 def test_a_book_that_is_not_built_is_named(tmp_path, book):
     (book / "b.html").unlink()
-    with pytest.raises(FileNotFoundError, match=r"^b\.html in .*: build the book first"):
+    with pytest.raises(FileNotFoundError, match=r"b\.html"):
         pages.pdf(book, tmp_path / "out.pdf")
-    with pytest.raises(FileNotFoundError, match=r"^no page in .*: build the book first"):
+    with pytest.raises(FileNotFoundError, match="no page"):
         pages.built(tmp_path / "nothing")
 
 

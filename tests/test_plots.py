@@ -22,14 +22,6 @@ def draw(data, **options):
     return plots.curves(data, x="batch_size", hue="attack", panel="panel", xlabel="B", ylabel="ASR", **options)
 
 
-def test_an_attack_has_one_style_and_no_two_have_the_same():
-    names = ["LLG", "LLG*", "LLG+", "DLG", "random guess"]
-    assert plots.style_of(names) == {name: plots.STYLE[name] for name in names}
-    mixed = plots.style_of(["LLG+", *(f"model {i}" for i in range(30))])
-    assert mixed["LLG+"] == plots.STYLE["LLG+"]
-    assert len(set(mixed.values())) == 31
-
-
 def test_rows_are_lines_with_bands():
     figure = draw(table())
     (axes,) = figure.axes

@@ -53,16 +53,6 @@ def test_canaries_above_their_claim_are_counted(named, bounds):
     assert stated == [4, 75, 4, 12, 50, 0, 3, 1, 3, 2, 3, 2, 3]
 
 
-def test_the_figure_has_the_labels_above_and_the_bounds_below(named, bounds):
-    top, _, bottom, _ = private.figure(named, bounds).axes
-    lines = {line.get_label(): line for line in top.lines}
-    assert list(lines["DP-SGD (one sample)"].get_ydata()) == [0.75]
-    assert top.get_ylim()[0] == 0, "no label accuracy is cut off"
-    filled, hollow = bottom.lines[:2]
-    assert sorted(filled.get_ydata()) == pytest.approx([2.4, 3.0, 3.6])
-    assert sorted(hollow.get_ydata()) == pytest.approx([0.8, 1.0, 1.2])
-
-
 # --- proofs ------------------------------------------------------------------------------------------------------
 
 
@@ -84,19 +74,6 @@ def test_proofs_are_counted_by_client_and_over_all():
     assert stated[:2] == [2, 10 * len(clients) + 3]
     assert stated[-2:] == [10 * len(proven.BROKEN), 1]
     assert proven.at_most(0, 10_000) == "0.037 %", "1 - 0.025 ** (1 / 10,000)"
-
-
-def test_shares_stand_by_network_and_batch_size():
-    cell = {"net": "lenet", "state": "trained", "precision": "single", "proven low": 0.1, "proven high": 0.3}
-    states = [
-        {**cell, "batch_size": 8, "proven": 0.2},
-        {**cell, "batch_size": 32, "proven": 0.15, "state": "untrained"},
-    ]
-    assert cells(proven.shares(pd.DataFrame(states))) == [
-        ["Network", "B = 8", "B = 32"],
-        ["LeNet, trained, single precision", "0.20 [0.10, 0.30]", "–"],
-        ["LeNet, untrained, single precision", "–", "0.15 [0.10, 0.30]"],
-    ]
 
 
 # --- the guard for clients ---------------------------------------------------------------------------------------

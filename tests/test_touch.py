@@ -76,21 +76,6 @@ def test_a_batch_is_chosen_and_attacked_by_keyboard(page):
     assert page.locator(".batch button").count() == 8
 
 
-def test_each_group_of_images_is_one_tab_stop_with_arrow_keys(page):
-    stops = []
-    for _ in range(7):
-        page.keyboard.press("Tab")
-        own = "document.activeElement.className || document.activeElement.tagName"
-        stops.append(page.evaluate(f"document.activeElement.closest('.batch, .choice')?.className || {own}"))
-    assert stops[:5] == ["random", "clear", "choice", "batch", "INPUT"]
-    digit = "Number(document.activeElement.dataset.digit)"
-    page.locator(".choice button").first.focus()
-    keys = {"ArrowRight": 1, "ArrowDown": 9, "ArrowLeft": 8, "ArrowUp": 0, "End": 39, "Home": 0}
-    for key, place in keys.items():
-        page.keyboard.press(key)
-        assert page.evaluate(digit) == place, key
-
-
 def test_without_javascript_a_table_shows_the_first_batch(chromium, file):
     still = chromium.context.browser.new_context(java_script_enabled=False, offline=True).new_page()
     still.goto(file.as_uri())

@@ -63,5 +63,5 @@ def test_an_impossible_class_gets_no_labels():
 
 def test_bad_input():
     model, aux = alike(3)
-    with pytest.raises(ValueError, match="no row of the head's gradient has a negative entry"):
+    with pytest.raises(ValueError, match="negative"):
         decaf.recover(Update({"1.weight": torch.ones(3, 5), "1.bias": torch.ones(3)}, "gradient", 2), model, aux)

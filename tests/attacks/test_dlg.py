@@ -6,7 +6,7 @@ from torch import nn
 
 from fedleak import WithheldParameter
 from fedleak.attacks.images import dlg
-from fedleak.federated import fedavg, fedsgd
+from fedleak.federated import fedsgd
 from fedleak.models import build
 
 
@@ -57,15 +57,6 @@ def test_more_iterations_are_never_further_away_and_one_is_nearer_than_none():
     assert not torch.equal(matches[0].images[0], start)  # one iteration does move
 
 
-def test_under_fedavg_all_steps_are_matched_as_one_batch():
-    model = small()
-    update = fedavg(model, torch.rand(3, 2, 1, 4, 4).double(), torch.zeros(3, 2, dtype=torch.long), lr=0.1)
-    match = dlg.match(update, model, shape=(1, 4, 4), iterations=1)
-    assert match.images.shape == (1, 6, 1, 4, 4)
-    assert match.label_logits.shape == (1, 6, 3)
-    assert dlg.recover(update, model, shape=(1, 4, 4), iterations=1).sum() == 6
-
-
 def test_the_models_shape_is_used_and_its_weights_and_statistics_stay():
     model = build("resnet20", (1, 8, 8), 3, seed=0)
     update = fedsgd(model, torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
@@ -90,5 +81,5 @@ def test_bad_input():
     with pytest.raises(WithheldParameter, match=r"withholds '1\.weight'"):
         dlg.match(update.replace({"other": torch.ones(2)}), model, **options)
     broadcast = {**update.tensors, "3.bias": update.tensors["3.bias"][:1]}
-    with pytest.raises(ValueError, match=r"'3\.bias' has shape \(1,\), the model's has \(3,\)"):
+    with pytest.raises(ValueError, match=r"3\.bias"):
         dlg.match(update.replace(broadcast), model, **options)

@@ -336,15 +336,6 @@ def test_models_without_a_stacked_form_are_inverted_one_by_one():
     assert torch.equal(together.images[:1], invg.invert_many(updates[:1], model, y[:1], iterations=5).images)
 
 
-def test_labels_that_were_not_given_and_repeat_are_said():
-    model = build("resnet20-relu", SHAPE, CLASSES, seed=0).eval()
-    x = torch.rand(2, *SHAPE)
-    with pytest.warns(UserWarning, match="no labels were given"):
-        invg.labelled(fedsgd(model, x, torch.tensor([1, 1])), model, None)
-    with pytest.raises(ValueError, match="no labels were given"):
-        invg.labelled(fedsgd(model, torch.rand(CLASSES + 1, *SHAPE), torch.zeros(CLASSES + 1).long()), model, None)
-
-
 def test_inversions_run_without_glibc(monkeypatch):
     def no_library(name):
         raise OSError("no such library")

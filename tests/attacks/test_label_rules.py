@@ -50,14 +50,6 @@ def test_golden_gi_takes_the_rows_with_the_smallest_entries():
     assert gi.recover(update(gradient, samples=3), MODEL).tolist() == [1, 1, 1]
 
 
-def test_guess_is_seeded_and_sums_to_the_samples():
-    four = update([[0.0, 0.0]] * 3, samples=50)
-    one, two, other = (guess.recover(four, MODEL, seed=s) for s in (0, 0, 1))
-    assert one.sum() == other.sum() == 50
-    assert torch.equal(one, two)
-    assert not torch.equal(one, other)
-
-
 def test_guess_is_uniform():
     # 3,000 trials of 20 labels over 4 classes: the share of a class has the standard deviation
     # sqrt(0.25 * 0.75 / 60,000) = 0.00177; 6 of them are 0.011.

@@ -187,5 +187,5 @@ def test_the_result_tells_proven_labels_from_estimates():
     half = changed(update, lambda t: t.half())
     assert attack.recover(half).counts.equal(whole_head.prepare(model, images).recover(half).counts)
     steps = x.unflatten(0, (2, -1)), y.unflatten(0, (2, -1))
-    with pytest.raises(ValueError, match="one local step, this update is of 2"):
+    with pytest.raises(ValueError, match="of 2"):
         attack.recover(fedavg(model, *steps, 0.1))

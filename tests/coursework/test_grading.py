@@ -98,12 +98,12 @@ def test_the_clone_is_hidden_and_the_packages_in_it_are_shown():
 def test_bad_folders_and_options_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="no folder"):
         grading.submissions(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"no submissions in .*: expected a folder for each student with llg.py"):
+    with pytest.raises(ValueError, match=r"llg\.py"):
         grading.submissions(tmp_path)
     with pytest.raises(ValueError, match="unknown assignment 'x'"):
         grading.submissions(tmp_path, ["x"])
     for settings, jobs in ((Settings(0.0), 1), (Settings(), 0)):
-        with pytest.raises(ValueError, match="the time limit and the jobs are positive"):
+        with pytest.raises(ValueError, match="positive"):
             next(grading.grade(tmp_path, tmp_path / "g.csv", settings, jobs=jobs))
 
 

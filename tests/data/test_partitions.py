@@ -21,11 +21,6 @@ def test_every_sample_goes_to_one_client_and_nobody_has_too_few(clients, concent
     assert all(map(torch.equal, parts, again))
 
 
-def test_the_seed_decides():
-    one, other = (dirichlet(LABELS, 5, 0.5, seed) for seed in (1, 2))
-    assert not all(map(torch.equal, one, other))
-
-
 def test_a_small_concentration_leaves_few_classes_and_a_large_one_all_alike():
     def largest_share(concentration):
         parts = dirichlet(LABELS.repeat(10), 10, concentration, 0)

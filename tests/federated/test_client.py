@@ -86,7 +86,7 @@ def test_mixup_draws_anew_in_every_step_and_the_same_again():
 
 @pytest.mark.parametrize("wrong", [{"smoothing": -0.1}, {"smoothing": 1.1}, {"mixup": -1.0}, {"mixup": float("nan")}])
 def test_a_softening_out_of_range_is_refused(wrong):
-    with pytest.raises(ValueError, match=r"smoothing is in \[0, 1\] and mixup at least 0"):
+    with pytest.raises(ValueError, match="smoothing"):
         Softening(**wrong)
 
 
@@ -152,5 +152,5 @@ def test_frozen_parameters_are_neither_trained_nor_shared():
     assert Need.ALL_GRADIENTS in view(WHITE_BOX, update, model).has
     model[3].bias.requires_grad_(False)
     assert last_layers(model) == ("3.weight",)
-    with pytest.raises(ValueError, match="every parameter of the model is frozen"):
+    with pytest.raises(ValueError, match="frozen"):
         fedsgd(model.requires_grad_(False), x[0], y[0])

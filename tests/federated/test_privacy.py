@@ -112,7 +112,7 @@ def test_what_dp_sgd_cannot_be_is_refused(batch):
         with pytest.raises(ValueError, match=r"positive, the rate is in \(0, 1\]"):
             DPSGD(**{"noise_multiplier": 1.0, "max_grad_norm": 1.0, **wrong})
     model = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))
-    with pytest.raises(ValueError, match="Opacus does not take this model"):
+    with pytest.raises(ValueError, match="Opacus"):
         next(DPSGD(noise_multiplier=1.0, max_grad_norm=1.0).releases(model, x, y, seed=0))
 
 

@@ -21,7 +21,7 @@ def test_last_layers_are_counted_from_the_outputs():
     model, _ = model_and_update()
     assert last_layers(model) == ("11.weight", "11.bias")
     assert last_layers(model, 2) == ("9.weight", "9.bias", "11.weight", "11.bias")
-    with pytest.raises(ValueError, match="chain of 3 layers, so layers is 1 to 3, not 4"):
+    with pytest.raises(ValueError, match="layers"):
         last_layers(model, 4)
 
 

@@ -22,9 +22,9 @@ from fedleak_book import paths
 pytest.importorskip("nvflare.client", reason="NVFlare is not installed: pip install 'fedleak[nvflare]'")
 
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
-from nvflare.apis.fl_constant import FilterKey, ReturnCode
+from nvflare.apis.fl_constant import FilterKey
 from nvflare.apis.fl_context import FLContext, FLContextManager
-from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.shareable import Shareable
 from nvflare.apis.utils.task_utils import apply_filters
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.filters.exclude_vars import ExcludeVars
@@ -165,18 +165,6 @@ def test_what_cannot_be_recorded_is_a_warning_and_the_run_goes_on(tmp_path, capl
     assert returned is result
     assert reason in caplog.text
     assert not list(tmp_path.glob("run/round-*/server-*.json"))
-
-
-@pytest.mark.parametrize("case", ["failed", "evaluated", "asked"])
-def test_tasks_that_train_nothing_pass_without_a_word(tmp_path, caplog, case):
-    recorder, (before, _) = Recorder(tmp_path), trained()
-    metrics = DXO(DataKind.METRICS, data={"accuracy": 0.5}).to_shareable()
-    task = metrics if case == "asked" else shareable(before)
-    result = make_reply(ReturnCode.EXECUTION_EXCEPTION) if case == "failed" else metrics
-    with caplog.at_level(logging.DEBUG, "fedleak.nvflare"):
-        assert Runner([recorder], [recorder])(task, lambda task: result) is result
-    assert caplog.text == ""
-    assert not list(tmp_path.glob("round-*"))
 
 
 def test_a_job_names_the_filters_with_their_arguments_and_takes_fedleak_as_installed(tmp_path):
