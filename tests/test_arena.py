@@ -49,7 +49,7 @@ def table():
     return pd.DataFrame(rows).assign(row="LeNet", network=lambda t: t["trial"])
 
 
-def test_who_refused_an_update_wins_no_cell_and_has_no_mean(ranking, table):
+def test_who_refused_an_update_wins_no_cell(ranking, table):
     won = ranking.find_best(table, ["row", "column"]).set_index("column")
     assert won["attack"].to_dict() == {"easy": "absent", "hard": "picky"}
     won = ranking.find_best(table, ["row", "column"], ["steady", "picky"]).set_index("column")

@@ -146,7 +146,7 @@ def notebook_text(*sources, injected=None):
         (None, "has not been executed"),
     ],
 )
-def test_the_executed_copy_is_swapped_in_or_a_warning_says_why_not(tmp_path, monkeypatch, copy, warning):
+def test_the_executed_copy_is_swapped_in_or_warned_of(tmp_path, monkeypatch, copy, warning):
     warned = []
     monkeypatch.setattr(executed.logger, "warning", lambda text, *words, **_: warned.append(text % words))
     env = SimpleNamespace(doc2path=lambda name: f"{name}.ipynb", note_dependency=lambda path: None)

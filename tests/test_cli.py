@@ -25,7 +25,7 @@ def executed(monkeypatch):
     return calls
 
 
-def test_a_missing_extra_is_one_line_that_says_what_to_type(monkeypatch):
+def test_a_missing_extra_says_what_to_type(monkeypatch):
     monkeypatch.setitem(sys.modules, "papermill", None)
     monkeypatch.delitem(sys.modules, "fedleak_book.experiments.notebooks", raising=False)
     monkeypatch.delattr(fedleak_book.experiments, "notebooks", raising=False)

@@ -86,7 +86,7 @@ def test_what_a_real_gpu_refuses_is_refused():
 
 
 @pytest.mark.skipif(REAL, reason="of the pretended one")
-def test_gradients_are_on_the_gpu_and_draws_differ_from_the_cpus():
+def test_gradients_and_draws_are_the_gpus():
     with PretendedGPU():
         model = build("cnn", SHAPE, CLASSES, seed=0).to("cuda")
         model(torch.ones(1, *SHAPE, device="cuda")).sum().backward()

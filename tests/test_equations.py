@@ -47,7 +47,7 @@ def test_papers_are_told_apart(text, module, expected):
     assert equations.cited(text, module) == expected
 
 
-def test_a_second_build_keeps_the_entries_of_pages_that_it_does_not_write(tmp_path):
+def test_a_second_build_keeps_entries_of_unwritten_pages(tmp_path):
     """Of a tiny book: a chapter of a paper's equations, and a front page that changes between the builds."""
     front, chapter = tmp_path / "index.rst", tmp_path / "notebooks" / "llg.rst"
     (tmp_path / "book").mkdir()

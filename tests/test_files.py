@@ -21,7 +21,7 @@ def test_files_are_on_disk_and_readable_before_they_are_renamed(tmp_path, monkey
 
 
 @pytest.mark.parametrize("function", ["fsync", "replace"])
-def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(tmp_path, monkeypatch, function):
+def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch, function):
     path = tmp_path / "a.txt"
     files.write_text(path, "before")
 

@@ -53,7 +53,7 @@ def run(**options):
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_complete_and_its_command_does_the_same(checkout, monkeypatch):
+def test_a_finished_runs_command_does_the_same(checkout, monkeypatch):
     write_notebook(checkout / "notebooks" / "tiny.ipynb", "from pathlib import Path; print(trials, Path.cwd().name)")
     text = f"3 {checkout.name}\n"  # the project's root, wherever the command is typed
     monkeypatch.chdir(checkout / "notebooks")
@@ -86,7 +86,7 @@ def test_a_finished_run_is_complete_and_its_command_does_the_same(checkout, monk
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "DeadKernelError", ()),
     ],
 )
-def test_a_failed_run_names_the_cell_and_leaves_the_last_good_one(checkout, body, reason, later):
+def test_a_failed_run_leaves_the_last_good_one(checkout, body, reason, later):
     good = paths.executed_notebook("tiny")
     good.parent.mkdir(parents=True)
     good.write_text("good")
@@ -140,7 +140,7 @@ def test_the_fingerprint_follows_what_the_result_follows_from(checkout):
 
 
 @pytest.mark.parametrize(("stale", "force", "runs"), [(False, False, 0), (True, False, 1), (False, True, 1)])
-def test_the_book_executes_stale_chapters_only_and_a_warning_fails_it(checkout, monkeypatch, stale, force, runs):
+def test_the_book_executes_stale_chapters_only(checkout, monkeypatch, stale, force, runs):
     calls, codes = [], iter([0, 1])
     monkeypatch.setattr(notebooks, "is_stale", lambda *_: stale)
     monkeypatch.setattr(notebooks, "execute", lambda name, _: calls.append(name))

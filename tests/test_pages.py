@@ -145,7 +145,7 @@ def slid(page):
     })""")
 
 
-def test_no_page_logs_an_error_or_is_wider_than_its_window_wherever_its_sliders_are(shown):
+def test_no_page_logs_an_error_or_is_too_wide(shown):
     faults, sliders = [], 0
     for page, place, errors in shown():
         faults += [f"{place}: {error}" for error in errors]

@@ -104,7 +104,7 @@ def test_narrow_screens_get_the_same_boxes_below_each_other(path):
 
 
 @pytest.mark.parametrize("name", notebooks.chapters())
-def test_a_chapter_opens_with_its_schematic_after_a_question_and_shows_its_slider(name):
+def test_a_chapter_opens_with_its_schematic_and_slider(name):
     text = read("notebooks", f"{name}.ipynb")
     if DRAWN[0].with_name(f"schematic-{name}.svg") in DRAWN:
         opening = text.split('"cell_type"')[1]

@@ -55,7 +55,7 @@ def test_the_lock_covers_every_requirement():
         assert re.search(rf"^{re.escape(pin)}\s*(;|$)", LOCK, re.M)
 
 
-def test_what_runs_in_a_clone_alone_is_not_in_the_wheel(tmp_path):
+def test_the_wheel_has_the_package_alone(tmp_path):
     shutil.copytree(ROOT / "fedleak", tmp_path / "fedleak", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "fedleak_book", tmp_path / "fedleak_book", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
@@ -75,7 +75,7 @@ def imported(path):
             yield node.module.split(".")[0]
 
 
-def test_the_package_itself_asks_for_what_its_modules_import_and_no_more():
+def test_the_package_asks_for_what_its_modules_import():
     """The extras are imported in blocks `with extra(...)`, or in functions."""
     files = [path for path in (ROOT / "fedleak").rglob("*.py") if path.parts[-2] != "flower" and path.stem != "suite"]
     audit = [path for path in files if path.parts[-2] in ("audit", "commands") or path.stem == "cli"]
@@ -110,7 +110,7 @@ def test_the_versions_agree():
     assert f"\n## {released}\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_every_page_of_the_toc_exists_and_every_notebook_is_a_page():
+def test_every_notebook_is_a_page_of_the_toc():
     pages = re.findall(r"(?:file|root): (\S+)", (ROOT / "_toc.yml").read_text())
     assert pages
     for page in pages:

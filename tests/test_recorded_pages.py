@@ -34,7 +34,7 @@ def bounds():
     return pd.DataFrame(rows)
 
 
-def test_the_best_attack_stands_beside_the_guess_and_the_canaries_bounds(named, bounds):
+def test_the_best_attack_stands_beside_the_guess(named, bounds):
     assert list(named["attack"]) == ["GDBR"] * 3, "it is scored on updates that it was not picked on"
     assert list(named["iacc"]) == [0.75, 1.0, 0.125]
     assert (named["guess"] == 0.5).all()

@@ -61,7 +61,7 @@ def newcomer(**fields):
     return Attack(**{"name": "one class", **defaults, **fields})
 
 
-def test_a_contest_runs_all_that_the_adversary_can_and_nothing_else(aux, model):
+def test_a_contest_runs_just_what_the_adversary_can(aux, model):
     update = fedsgd(model, aux.x[:6], aux.y[:6])
     for adversary in (EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY):
         done = list(contest.contest(update, model, adversary, {"aux": aux, "seed": 3}))
@@ -128,7 +128,7 @@ def hungry(update, model):
         (lambda update, model: update.gradient("head"), "the update withholds 'head'"),
     ],
 )
-def test_what_an_attack_does_wrong_is_a_row_and_not_the_end(newcomers, aux, model, run, reason):
+def test_an_attacks_error_is_a_row_of_the_contest(newcomers, aux, model, run, reason):
     registry.register(newcomer(function=run))
     done = {o.attack.name: o for o in contest.contest(fedsgd(model, aux.x[:4], aux.y[:4]), model, EAVESDROPPER, {})}
     assert done["one class"].counts is None
@@ -174,7 +174,7 @@ def test_guesses_are_known_by_what_they_need():
     assert registry.get("random guess").lacking(nobody) == []
 
 
-def test_contradictions_of_an_update_are_computed_once_and_said_by_every_attack(aux, model, monkeypatch):
+def test_contradictions_are_computed_once_and_said_by_every_attack(aux, model, monkeypatch):
     computed, compute = [], plausible.examine
 
     def noted(update, **how):

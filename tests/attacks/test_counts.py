@@ -10,7 +10,7 @@ from fedleak.attacks.labels.counts import project, round_to_total, solve
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 12), total=st.integers(1, 300), scale=st.floats(0.01, 1e3))
-def test_whole_counts_have_the_sum_and_lie_within_one_of_the_projection(seed, n, total, scale):
+def test_whole_counts_lie_within_one_of_the_projection(seed, n, total, scale):
     values = scale * torch.randn(3, n, generator=torch.Generator().manual_seed(seed)).double()
     rounded = round_to_total(values, total)
     assert rounded.dtype == torch.long
@@ -19,7 +19,7 @@ def test_whole_counts_have_the_sum_and_lie_within_one_of_the_projection(seed, n,
     assert ((rounded - project(values, total)).abs() < 1 + 1e-6).all()
 
 
-def test_integers_of_the_right_sum_stay_and_remainders_go_to_the_largest():
+def test_integers_stay_and_remainders_go_to_the_largest():
     assert round_to_total(torch.tensor([3.0, 0.0, 5.0]), 8).tolist() == [3, 0, 5]
     assert round_to_total(torch.tensor([2.2, 0.5, 5.3]), 8).tolist() == [2, 1, 5]
     assert round_to_total(torch.tensor([-4.0, 9.0, 9.0]), 8).tolist() == [0, 4, 4]

@@ -37,7 +37,7 @@ def test_one_sample_is_reconstructed_with_its_label():
     assert images.max() <= 1
 
 
-def test_the_distance_is_that_of_the_images_and_labels_it_comes_with():
+def test_the_distance_is_that_of_its_images_and_labels():
     model, _, _, update = victim(batch=2)
     for iterations in (1, 3):
         match = dlg.match(update, model, shape=(1, 4, 4), iterations=iterations)
@@ -47,7 +47,7 @@ def test_the_distance_is_that_of_the_images_and_labels_it_comes_with():
         assert match.values.item() == pytest.approx(sum(((g - t) ** 2).sum().item() for g, t in pairs), rel=1e-6)
 
 
-def test_more_iterations_are_never_further_away_and_one_is_nearer_than_none():
+def test_more_iterations_are_never_further_away():
     model, _, _, update = victim(batch=2)
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(2, 1, 4, 4, generator=generator).double()
@@ -57,7 +57,7 @@ def test_more_iterations_are_never_further_away_and_one_is_nearer_than_none():
     assert not torch.equal(matches[0].images[0], start)  # one iteration does move
 
 
-def test_the_models_shape_is_used_and_its_weights_and_statistics_stay():
+def test_the_models_shape_is_used_and_its_state_stays():
     model = build("resnet20", (1, 8, 8), 3, seed=0)
     update = fedsgd(model, torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -56,7 +56,7 @@ def test_a_trained_last_layer_of_a_frozen_copy_is_read(seed):
     assert counts.tolist() == expected.tolist()
 
 
-def test_only_parameters_that_did_not_move_while_others_did_are_left_out():
+def test_only_parameters_that_alone_did_not_move_are_left_out():
     model = nn.Linear(2, 2)
     model.bias.requires_grad_(False)
     zero = {"weight": torch.zeros(2, 2), "bias": torch.zeros(2)}
@@ -66,7 +66,7 @@ def test_only_parameters_that_did_not_move_while_others_did_are_left_out():
 
 
 @pytest.mark.parametrize("kind", ["bias", "adapter"])
-def test_one_sample_of_two_classes_is_told_by_the_direction_of_its_row(kind):
+def test_the_rows_direction_tells_one_sample_of_two_classes(kind):
     torch.manual_seed(0)
     head = nn.Linear(8, 2, bias=kind == "bias")
     model = nn.Sequential(nn.Linear(12, 8), nn.ReLU(), head).requires_grad_(False)

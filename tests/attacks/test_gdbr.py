@@ -152,7 +152,7 @@ def test_the_highest_shared_layer_is_used():
             gdbr.recover(less, model, layer=layer)
 
 
-def test_a_widening_layer_is_crossed_by_its_pseudo_inverse_and_said_so():
+def test_a_widening_layer_is_crossed_by_its_pseudo_inverse():
     model = positive(20, 8, 12, 5)
     x, update = same_images(model, torch.tensor([1, 1]))
     facts = facts_of(update, model, x, layer="0")

@@ -48,7 +48,7 @@ def test_of_one_sample_input_and_label_are_two_quotients():
 
 
 @pytest.mark.parametrize("count", [2, 4, 6])
-def test_every_sample_is_found_with_its_input_two_of_one_class_too(count):
+def test_every_sample_is_recovered_with_its_input(count):
     weight, inputs, labels, gradient = samples(count)
     x, y = head_splitting.split(gradient, weight, count)
     place = torch.cdist(inputs, x).argmin(1)

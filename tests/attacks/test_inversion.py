@@ -68,7 +68,7 @@ def test_constants_in_place_of_parameters_are_those_of_every_reconstruction():
 
 
 @pytest.mark.parametrize("has_norm", [True, False])
-def test_layers_on_rows_and_norms_without_parameters_are_inverted_with_their_own_gradients(has_norm):
+def test_layers_on_rows_have_their_own_gradients(has_norm):
     torch.manual_seed(0)
     model = Patchwise().double().eval()
     if not has_norm:
@@ -178,7 +178,7 @@ def test_a_start_depends_on_its_seed_and_not_its_position():
     assert not torch.allclose(stack, invg.invert_many(updates, model, y, iterations=40, seed=7).images, atol=1e-2)
 
 
-def test_the_box_of_a_model_that_normalises_is_that_of_its_pixels():
+def test_a_normalising_models_box_is_that_of_its_pixels():
     model, (x, y) = build("resnet20-1", SHAPE, CLASSES, seed=0).eval(), batch(1, 2)
     problem = engine.Problem([View([fedsgd(model, x[0].float(), y[0])], model, y)], invg.INVG, SHAPE)
     for bound, pixel in ((problem.low, 0.0), (problem.high, 1.0)):
@@ -222,7 +222,7 @@ def test_a_norm_before_the_first_convolution_has_its_weight():
 
 
 @pytest.mark.parametrize("shape", ["linear", "log", "exp"])
-def test_layer_functions_pass_through_both_points_and_bend_as_they_should(shape):
+def test_layer_functions_pass_through_both_points_and_bend(shape):
     up = agic.layer_function(shape, 21, 2.0)
     assert up[0] == pytest.approx(1)
     assert up[-1] == pytest.approx(2)

@@ -20,7 +20,7 @@ def update(gradient, samples=1, **options):
     return Update({"weight": torch.tensor(gradient)}, "gradient", samples=samples, **options)
 
 
-def test_golden_row_sums_are_of_the_mean_gradient_of_one_step():
+def test_row_sums_are_of_one_steps_mean_gradient():
     # Rows sum to 3, -1 and 0; two steps halve them.
     two = update([[1.0, 2.0], [-2.0, 1.0], [4.0, -4.0]], samples=4, steps=2)
     assert row_sums(two, MODEL).tolist() == [1.5, -0.5, 0.0]
@@ -76,7 +76,7 @@ RULES = [idlg.recover, gi.recover, llg.recover]
 
 
 @pytest.mark.parametrize("recover", RULES)
-def test_a_gradient_that_is_withheld_not_finite_or_of_another_model(recover):
+def test_a_gradient_withheld_not_finite_or_of_another_model(recover):
     with pytest.raises(WithheldParameter, match="'weight'"):
         recover(Update({"bias": torch.zeros(3)}, "gradient", samples=1), MODEL)
     for bad in (float("nan"), -float("inf")):

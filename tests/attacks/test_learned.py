@@ -32,7 +32,7 @@ def attacker():
     return learned.train(MODEL, pool(), B, iterations=60)
 
 
-def test_neurons_dead_on_all_auxiliary_images_may_be_active_for_clients():
+def test_neurons_dead_on_auxiliary_images_may_be_clients():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, CLASSES))
     model[1].weight.data[0], model[1].bias.data[0] = torch.eye(16)[15], -1.0  # active where the last pixel is above 1
@@ -131,7 +131,7 @@ def test_minimise_solves_what_can_be_solved_by_hand():
 
 
 @pytest.mark.slow
-def test_who_knows_that_batches_are_of_one_class_names_one_class(attacker):
+def test_who_knows_of_one_class_names_one_class(attacker):
     def single(batches, batch_size, n_classes, generator):
         return torch.randint(n_classes, (batches, 1), generator=generator).expand(-1, batch_size)
 
@@ -157,7 +157,7 @@ def test_a_single_sample_is_named_exactly():
     assert torch.equal(torch.stack([attacker.read(update, MODEL).counts for update in updates]), truth)
 
 
-def test_it_beats_the_even_guess_and_holds_what_its_intervals_say(attacker):
+def test_it_beats_the_even_guess_and_its_intervals_hold(attacker):
     updates, truth = drawn(80, seed=2)
     results = [attacker.read(update, MODEL) for update in updates]
     iacc = instance_accuracy(torch.stack([result.counts for result in results]), truth).mean()
@@ -222,7 +222,7 @@ def test_without_the_bias_it_reads_the_weights_alone():
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
-def test_an_update_that_was_changed_on_its_way_is_told_apart(attacker, precision):
+def test_an_update_changed_on_its_way_is_told_apart(attacker, precision):
     model, clients = copy.deepcopy(MODEL).to(precision), pool(seed=9)
     x, y = clients.x[:B].to(precision), clients.y[:B]
     update, steps = fedsgd(model, x, y), (x.view(2, 3, *SHAPE), y.view(2, 3), 0.01)

@@ -152,7 +152,7 @@ def test_simulated_local_steps_are_exact_for_a_bare_head(bias):
         assert not torch.allclose(still.linear_features[k], real.linear_features[0], atol=1e-2)
 
 
-def test_images_that_fit_better_are_those_whose_own_logit_is_raised():
+def test_images_that_fit_better_have_their_own_logit_raised():
     aux, shift = pool(), 1.7
     plain = Reader(MODEL, aux).make_pool(MODEL, aux)
     reader = Reader(MODEL, aux, train_loss=0.3)

@@ -182,7 +182,7 @@ def without_variance(depth):
     )
 
 
-def test_the_server_foresees_in_double_precision_unless_rounding_decides_the_embedding():
+def test_the_server_foresees_in_double_precision_unless_rounding_decides():
     shallow = [lia_sa.fishing_model(build("fcn3", SHAPE, 4, seed=0), "vector", u, 2, 0) for u in range(2)]
     assert lia_sa.foresee(shallow, SHAPE).inputs.equal(lia_sa.preset(shallow, SHAPE).inputs)
     deep = [lia_sa.fishing_model(without_variance(12), "vector", u, 2, 0) for u in range(2)]

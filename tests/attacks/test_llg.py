@@ -68,7 +68,7 @@ def test_extract_works_on_any_number_of_leading_dimensions():
 
 @PROPERTY
 @given(data=st.data(), n=st.integers(2, 8))
-def test_extract_is_exact_where_the_gradients_are_exactly_linear_in_the_counts(data, n):
+def test_extract_is_exact_for_gradients_linear_in_the_counts(data, n):
     # g = count * m + s with offsets 0 <= s < |m| / 2: g is negative just for the labels that occur, and after each
     # label is taken as often as it occurs, all that is left is 0. All values are multiples of 1/64: no rounding.
     truth = torch.tensor(data.draw(st.lists(st.integers(0, 40), min_size=n, max_size=n).filter(any)))
@@ -249,7 +249,7 @@ def test_recovery_leaves_the_model_and_the_global_random_state_alone():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_only_llg_with_auxiliary_data_stops_at_the_number_of_samples():
+def test_only_auxiliary_data_stop_llg_at_the_number_of_samples():
     # Three negative rows, the head's inputs having been negative, but two samples: labels 1 and 2 are most negative.
     model, pool = build("cnn", (1, 8, 8), 4, seed=0), images(4)
     gradient = torch.zeros_like(model[-1].weight)

@@ -44,7 +44,7 @@ def quantised(bits):
     return lambda t: (t / (step := t.abs().max() / 2 ** (bits - 1))).round() * step
 
 
-def test_by_hand_two_neurons_of_one_sample_each_and_one_of_both():
+def test_by_hand_two_exclusive_neurons_and_a_shared_one():
     """Of x = (1, 0) and (0, 1) the first passes neurons 0 and 2, the second 1 and 2; label 1 of the first is found."""
     model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 3)).double()
     with torch.no_grad():

@@ -115,7 +115,7 @@ def test_smoothed_clients_of_a_trained_model_are_not_accused():
     assert sum(map(bool, reports)) <= 1
 
 
-def test_inputs_that_nobody_knows_are_not_taken_for_those_of_a_relu():
+def test_unknown_inputs_are_not_taken_for_those_of_relu():
     class Rows(nn.Module):
         def __init__(self):
             super().__init__()

@@ -68,7 +68,7 @@ def test_what_an_adversary_sees_and_may_do_counts_too():
     assert malicious.lacking(dataclasses.replace(EAVESDROPPER, server="malicious", sees="aggregate")) == []
 
 
-def test_a_malicious_server_of_an_aggregate_gets_what_needs_no_single_update():
+def test_aggregates_give_a_malicious_server_what_needs_no_update():
     possible = {attack.name for attack in all_attacks() if not attack.lacking(MALICIOUS_AGGREGATOR)}
     assert "LIA-SA" in possible
     assert not possible & {"LLG", "LLG+", "iLRG", "DLG"}

@@ -34,7 +34,7 @@ def situation(steps=1, batch=12, seed=0, **extra):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_system_is_exact_with_the_batch_itself_as_auxiliary_data(smoothing):
+def test_the_system_is_exact_for_the_batch_itself(smoothing):
     model, x, y, truth = situation()
     present = truth > 0
     p = head_pass(model.double(), x[0].double()).probabilities
@@ -192,7 +192,7 @@ def test_bad_input():
             call()
 
 
-def test_a_large_head_is_solved_along_the_span_of_the_auxiliary_images(monkeypatch):
+def test_a_large_head_is_solved_along_the_images_span(monkeypatch):
     model, x, y, _ = situation()
     update, few = fedsgd(model, x[0], y[0]), pool().split_in_two(0, 0.1)[0]
     entries = head(model).layer.weight.numel() + N
@@ -228,7 +228,7 @@ def test_solving_by_samples_gives_the_counts_of_the_whitened_equations(monkeypat
         torch.testing.assert_close(solved.sum(), torch.tensor(9.0).double())
 
 
-def test_auxiliary_images_and_a_head_that_memory_has_no_room_for_are_refused(monkeypatch):
+def test_images_and_heads_too_large_for_memory_are_refused(monkeypatch):
     model, x, y, _ = situation()
     for name, most in (("MAX_COVARIANCE_ROWS", 20), ("MAX_GRADIENT_ENTRIES", 1000)):
         with monkeypatch.context() as patch:

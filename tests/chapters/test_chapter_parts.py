@@ -78,7 +78,7 @@ def test_simulations_keep_what_they_promise():
         stand_in(true, "copy", torch.Generator())
 
 
-def test_in_a_stack_every_gradient_is_masked_by_its_own_mean():
+def test_stacked_gradients_are_masked_by_their_own_mean():
     true = torch.tensor([[[1.0, 2.0]], [[30.0, 40.0]]])  # one of two entries is masked, by the mean of itself
     assert torch.equal(stand_in(true, "mask", torch.Generator().manual_seed(0)), true)
 
@@ -95,7 +95,7 @@ def test_a_block_keeps_mean_and_spread_of_its_networks():
         assert row["squares"] == pytest.approx((rates[0] - rates[1]) ** 2 / 2)
 
 
-def test_gdbr_inputs_of_the_chain_are_those_of_a_whole_pass():
+def test_gdbrs_chain_inputs_are_those_of_a_pass():
     generator = torch.Generator().manual_seed(0)
     base = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Sigmoid(), torch.nn.Flatten())
     model = torch.nn.Sequential(*base, torch.nn.Linear(8, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
@@ -104,7 +104,7 @@ def test_gdbr_inputs_of_the_chain_are_those_of_a_whole_pass():
     torch.testing.assert_close(below(model, x, chunk=3), base(x).detach())
 
 
-def test_gdbr_clients_with_dropout_share_the_gradient_of_the_layers_that_are_left():
+def test_gdbrs_clients_with_dropout_share_the_remaining_gradient():
     tail = torch.nn.Sequential(
         torch.nn.Linear(6, 400, bias=False), torch.nn.ReLU(), torch.nn.Linear(400, 3, bias=False)
     )

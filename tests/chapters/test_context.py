@@ -8,7 +8,7 @@ from torch import nn
 from fedleak_book.experiments import Context, spawned, trained_once
 
 
-def test_the_latest_of_what_the_trials_of_one_setting_share_is_kept():
+def test_the_latest_that_trials_share_is_kept():
     ctx, made = Context("cpu"), []
 
     def get(kind, i, most=0):

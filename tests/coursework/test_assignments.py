@@ -149,7 +149,7 @@ def test_every_check_is_seen_to_fail():
 
 @pytest.mark.fixed_seed
 @pytest.mark.parametrize("name", NAMES)
-def test_the_pages_points_and_measurements_are_those_of_checks_and_solutions(name):
+def test_the_pages_points_and_measurements_are_todays(name):
     """The table of part C, between its markers, holds what the solution measures with seed 1; that of B the points."""
     (page,) = FOLDER.glob(f"*_{name}.md")
     text, points = page.read_text(encoding="utf-8"), Counter()

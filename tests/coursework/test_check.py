@@ -22,7 +22,7 @@ def load(path):
 SOLUTION = paths.root() / "book" / "coursework" / "solutions" / "lia_sa.py"
 
 
-def test_a_module_a_file_a_dictionary_and_a_function_are_checked(capsys):
+def test_modules_files_dictionaries_and_functions_are_checked(capsys):
     module = ModuleType("lia_sa")
     vars(module).update(load(SOLUTION))
     assert check("lia_sa", module).passed
@@ -34,7 +34,7 @@ def test_a_module_a_file_a_dictionary_and_a_function_are_checked(capsys):
     assert capsys.readouterr().out.count("lia_sa: 10 of 10 points") == 3
 
 
-def test_feedback_says_what_was_expected_what_came_and_where_to_look(capsys):
+def test_feedback_says_what_was_expected_and_what_came(capsys):
     def counts(bias_gradients, logits, batch_size):
         return (batch_size * (logits.softmax(1) - bias_gradients)).long()
 

@@ -131,7 +131,7 @@ def test_the_feedback_has_none_of_the_submissions_words(tmp_path):
     assert "counts before rounding: other values than expected" in feedback
 
 
-def test_a_process_that_does_not_start_is_no_fault_of_the_student(tmp_path, monkeypatch):
+def test_a_process_that_does_not_start_is_ungraded(tmp_path, monkeypatch):
     (tmp_path / "lia_sa.py").write_text(SOLUTION)
     monkeypatch.setattr(sandbox, "isolation", lambda: sandbox.Way("", (), ("false",)))
     result, _ = grading.grade_one(Submission("ada", "lia_sa", tmp_path / "lia_sa.py"), Settings())

@@ -73,7 +73,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("student", SUBMISSIONS)
-def test_a_row_has_the_points_of_the_functions_and_says_what_happened(graded, student):
+def test_a_row_has_the_functions_points_and_the_error(graded, student):
     row, (_, points, error) = graded[student], SUBMISSIONS[student]
     assert list(row) == [
         *("student", "assignment", "points", "max", "seconds", "error", "isolation", "similar", "imports", "file"),
@@ -87,7 +87,7 @@ def test_a_row_has_the_points_of_the_functions_and_says_what_happened(graded, st
     assert float(row["seconds"]) <= 2 * TIMEOUT  # on a busy machine too
 
 
-def test_the_clone_is_hidden_and_the_packages_in_it_are_shown():
+def test_the_clone_is_hidden_and_its_packages_are_shown():
     hidden, needed = sandbox._hidden(), sandbox._needed()
     assert paths.root() in hidden
     assert paths.root() not in needed

@@ -28,7 +28,7 @@ def pool(counts):
 
 
 @given(**SIZES, steps=st.integers(1, 4))
-def test_unbalanced_is_half_and_quarter_of_two_classes_fixed_over_steps(batch_size, n_classes, trials, seed, steps):
+def test_unbalanced_is_half_and_quarter_of_two_classes(batch_size, n_classes, trials, seed, steps):
     labels = compose("unbalanced", batch_size, n_classes, trials, seeded(seed), steps=steps)
     half, quarter = batch_size // 2, batch_size // 4
     major, minor = labels[..., :half], labels[..., half : half + quarter]

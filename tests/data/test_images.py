@@ -28,7 +28,7 @@ def test_it_knows_its_shape_and_classes():
 
 
 @pytest.mark.parametrize("x", [torch.arange(30).view(6, 5), 10 * torch.arange(-9.0, 9.0).view(6, 3)])
-def test_texts_are_tokens_and_rows_of_a_table_have_any_range(x):
+def test_texts_are_tokens_and_table_rows_have_any_range(x):
     samples = some_images(x=x)
     assert (samples.shape, samples.x.dtype) == (x.shape[1:], x.dtype)
     assert torch.equal(samples.take([5, 0]).x, x[[5, 0]])

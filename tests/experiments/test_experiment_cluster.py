@@ -79,7 +79,7 @@ def log(tmp_path, monkeypatch):
 # --- a scheduler that is not there -------------------------------------------------------------------------------
 
 
-def test_a_scheduler_that_does_not_answer_is_an_error_within_seconds(tmp_path, monkeypatch):
+def test_a_silent_scheduler_is_an_error_within_seconds(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "CONNECT", 1.0)
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as silent:
         for address in ("nonsense", "tcp://127.0.0.1:9", f"tcp://127.0.0.1:{silent.server_port}"):
@@ -172,7 +172,7 @@ def when(condition, act):
 
 
 @pytest.mark.slow
-def test_the_rows_are_those_of_this_process_if_a_worker_is_killed(tmp_path, log, workers, monkeypatch):
+def test_a_killed_worker_changes_no_row(tmp_path, log, workers, monkeypatch):
     local_rows = rows(tmp_path / "here")
     first, killed = len(log()), []
     monkeypatch.setitem(globals(), "TOGETHER", 2)

@@ -73,7 +73,7 @@ def test_stacked_updates_refuses_what_does_not_fit(shape, labels, message):
         stacked_updates(build("resnet20", SHAPE, 3, seed=0), torch.rand(*shape, *SHAPE), labels.long(), 0.1)
 
 
-def test_a_round_moves_the_model_by_the_mean_of_the_clients_updates():
+def test_a_round_moves_the_model_by_the_mean_update():
     trained, reference = federation(), federation()
     index = reference.batches(reference.choose(3), steps=2, batch_size=4)
     updates = [fedavg(reference.model, trained.images.x[i], trained.images.y[i], lr=0.1).tensors for i in index]

@@ -20,7 +20,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG)
-def test_a_value_of_another_kind_is_refused_wherever_it_comes_in(name, value):
+def test_a_value_of_another_kind_is_refused(name, value):
     for call in (lambda: parameters.check_call("llg", {name: value}), lambda: Results("llg", **{name: value})):
         with pytest.raises(ValueError, match=f"{name} is "):
             call()

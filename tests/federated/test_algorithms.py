@@ -47,7 +47,7 @@ def round_with_gradients(server, x, y):
     rounds=st.integers(1, 4),
     seed=st.integers(0, 2**31),
 )
-def test_the_update_is_the_weighted_sum_of_the_gradients_and_h(name, lr, steps, momentum, regularisation, rounds, seed):
+def test_the_update_is_weighted_gradients_plus_h(name, lr, steps, momentum, regularisation, rounds, seed):
     generator = torch.Generator().manual_seed(seed)
     scheme = scheme_of(name, lr, steps, momentum, regularisation)
     server = Server(network(generator, (4, 3, 5)), scheme, 3)

@@ -25,7 +25,7 @@ def stacked(seed=0, clients=1, dtype=torch.float64):
     return {k: torch.randn(clients, *size, generator=generator, dtype=dtype) for k, size in sizes.items()}
 
 
-def test_pure_noise_has_mean_zero_and_the_standard_deviation_asked_for():
+def test_pure_noise_has_mean_zero_and_its_standard_deviation():
     # 200,000 draws: the sample's standard deviation is within 6 * sigma / sqrt(2 N) = 0.95 % of sigma, the mean
     # within 6 * sigma / sqrt(N) = 1.3 % of it.
     noise = PureNoise(0.3, seed=0)({"w": torch.ones(2, 100_000)}, torch.tensor([0, 1]))["w"] - 1
@@ -59,7 +59,7 @@ def test_clipping_bounds_every_tensor_and_keeps_directions_and_small_tensors(see
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), bound=st.floats(0.01, 10.0), clients=st.integers(1, 3))
-def test_whole_clipping_bounds_the_update_by_one_factor_and_keeps_small_ones(seed, bound, clients):
+def test_whole_clipping_bounds_the_update_by_one_factor(seed, bound, clients):
     updates = stacked(seed, clients)
     clipped = ClippedNoise(bound, 0.1, seed=7, whole=True).clip(updates)
     for client in range(clients):
@@ -134,7 +134,7 @@ def test_every_tensor_sends_something_however_much_is_discarded():
     assert {name: int((t != 0).sum()) for name, t in sent.items()} == {"a": 1, "b": 1, "c": 1}
 
 
-def test_protect_applies_a_defence_to_one_update_and_uses_its_clients_memory():
+def test_protect_uses_the_memory_of_the_updates_client():
     update = Update({"w": torch.tensor([4.0, 1.0, -3.0, 2.0])}, "gradient", samples=20, steps=10, lr=0.1)
     defence = Sparsification(0.5, clients=3)
     safe = protect(update, defence, client=2)

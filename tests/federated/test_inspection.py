@@ -34,7 +34,7 @@ def changed(change, net="lenet"):
 
 
 @pytest.mark.parametrize("net", ["lenet", "cnn", "fcn3", "resnet20"])
-def test_an_honest_model_has_no_findings_and_stays_as_it_is(net):
+def test_an_honest_model_has_no_findings_and_stays(net):
     model = build(net, SHAPE, 10, seed=0)
     before = copy.deepcopy(model.state_dict())
     assert inspect_model(model.state_dict(), model, X) == []
@@ -59,7 +59,7 @@ def test_units_that_are_off_for_every_input_are_found():
     assert checks(changed(lambda m: m[9].bias.fill_(-10)), X) == {"silent activations"}
 
 
-def test_the_first_layer_is_judged_by_what_the_inputs_can_be():
+def test_the_first_layer_is_judged_by_possible_inputs():
     model = changed(lambda m: (m[0].weight.copy_(-m[0].weight.abs()), m[0].bias.fill_(-0.01)))
     assert checks(model) == {"dead units"}
     assert inspect_model(model.state_dict(), bounds=(-1, 1)) == []
@@ -71,7 +71,7 @@ def test_the_first_layer_is_judged_by_what_the_inputs_can_be():
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.5, set()), (0.95, {"dead units"})])
-def test_pruned_units_are_dead_only_where_almost_all_of_a_layer_are(share, expected):
+def test_pruned_units_are_dead_where_almost_all_are(share, expected):
     model = build("fcn3", SHAPE, 10, seed=0)
     prune.ln_structured(model[1], "weight", share, n=2, dim=0)
     assert checks(model) == set(), "the mask beside the whole weight is none"
@@ -116,7 +116,7 @@ def test_a_class_that_no_input_can_reach(by, expected):
     assert checks(changed(lambda m: (m[11].weight.mul_(0.01), m[11].bias[0].sub_(by)))) == expected
 
 
-def test_a_saturated_softmax_is_found_where_all_samples_have_one_class():
+def test_a_saturated_softmax_has_all_samples_in_one_class():
     sure = changed(lambda m: m[11].bias[3].add_(30))
     assert checks(sure, X) == {"saturated softmax"}
     assert checks(changed(lambda m: m[11].bias[3].add_(3)), X) == set()
@@ -144,7 +144,7 @@ def test_what_cannot_be_read_is_a_finding_and_never_passes():
 
 
 @pytest.mark.parametrize(("model", "x"), [(None, X), (nn.Flatten(), X[:1]), (nn.Conv2d(1, 4, 3), X)])
-def test_samples_need_the_model_that_takes_them_and_are_two_at_least(model, x):
+def test_samples_are_two_at_least_and_need_their_model(model, x):
     state = {"weight": torch.rand(4, 1, 3, 3), "bias": torch.rand(4)}
     with pytest.raises(ValueError, match=r"two|logits"):
         inspect_model(state, model, x)

@@ -36,7 +36,7 @@ def test_stated_rounds_add_up():
 
 
 @pytest.mark.parametrize("wrong", [{"aggregated": True}, {"clipped": False}])
-def test_noise_that_does_not_protect_the_update_gives_no_finite_epsilon(wrong):
+def test_noise_after_the_update_gives_no_finite_epsilon(wrong):
     assert compose([Privacy(neighbours="client added", history=GAUSSIAN, **wrong)] * 2).epsilon == math.inf
 
 

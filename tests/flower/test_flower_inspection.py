@@ -101,7 +101,7 @@ def test_under_secure_aggregation_who_refuses_has_dropped_out(honest_ones):
     assert sorted(seen) == list(range(1, honest_ones + 1))
 
 
-def test_arrays_without_names_are_read_by_the_names_of_the_client():
+def test_arrays_without_names_take_the_clients():
     model = crafted()
     numbered = nn.Module()
     numbered.state_dict = lambda: {str(k): t for k, t in enumerate(model.state_dict().values())}

@@ -104,7 +104,7 @@ def test_client_and_server_record_one_round_that_is_measured(tmp_path):
     assert run[3].update().tensors.keys() == dict(network().named_parameters()).keys(), "no buffers"
 
 
-def test_the_mod_for_local_privacy_is_taken_at_its_word_and_checked(tmp_path):
+def test_the_mod_for_local_privacy_is_checked(tmp_path):
     noise = LocalDpMod(clipping_norm=1.0, sensitivity=0.1, epsilon=1.0, delta=0.1)
     app = client_app(noise, folder=tmp_path, privacy=read_mod_claim(noise))
     start(recorded(all_nodes(), tmp_path, lr=LR), app, rounds=1)
@@ -124,7 +124,7 @@ def private(noise=0.1):
 
 
 @pytest.mark.parametrize("make", [all_nodes, lambda: all_nodes(Krum), private])
-def test_any_strategy_records_what_the_server_sees_and_goes_on_as_before(tmp_path, make):
+def test_any_strategy_records_what_the_server_sees(tmp_path, make):
     plain, recording = make(), recorded(make(), tmp_path, lr=LR, batch_size=BATCH)
     assert type(recording) is type(plain)
     start(recording, client_app())
@@ -179,7 +179,7 @@ def test_the_legacy_interface_is_recorded(tmp_path):
     assert all(torch.equal(run[3 + k].states()[1]["0.bias"], TRAINED[k]["0.bias"]) for k in range(NODES))
 
 
-def test_the_sum_of_a_secure_round_carries_labels_and_is_guarded(tmp_path):
+def test_a_secure_rounds_sum_carries_labels_and_is_guarded(tmp_path):
     strategy = recorded(legacy_strategy(), tmp_path, **TOLD)
     secure_run(InProcess(legacy_app(secaggplus_mod, folder=tmp_path), NODES), strategy)
     (total,) = read(tmp_path)

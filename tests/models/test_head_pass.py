@@ -72,7 +72,7 @@ def test_head_pass_in_training_mode_has_no_side_effects():
     assert not head(model).layer._forward_pre_hooks
 
 
-def test_head_pass_refuses_no_images_and_cleans_up_after_a_failure():
+def test_head_pass_cleans_up_after_a_failure():
     model = build("cnn", (1, 8, 8), 4, seed=0)
     with pytest.raises(ValueError, match="no images"):
         head_pass(model, torch.rand(0, 1, 8, 8))

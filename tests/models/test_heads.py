@@ -91,7 +91,7 @@ def seeded():
         (lambda: small(nn.Tanh()), "2", torch.rand(8, 12, generator=SEEDED)),
     ],
 )
-def test_ilrg_is_right_about_most_labels_whatever_the_model_is_like(make, name, x):
+def test_ilrg_reads_most_labels_of_any_model(make, name, x):
     model = make()
     state = torch.get_rng_state()
     assert head(model).name == name
@@ -118,7 +118,7 @@ def test_two_heads_are_told_apart_by_name_only():
 
 
 @pytest.mark.parametrize("function", [lambda z: z.softmax(1), lambda z: z.tanh(), lambda z: z[:, :4]])
-def test_outputs_that_are_no_layers_are_refused_with_what_to_do(function):
+def test_outputs_that_are_no_layers_are_refused(function):
     with pytest.raises(ValueError, match="softmax"):
         head(Behind(function))
 
@@ -139,7 +139,7 @@ def test_input_shapes_of_vision_transformers_and_texts():
     assert [link.name for link in chain(Text(hidden=True)).links] == ["body.0", "fc"]
 
 
-def test_a_text_classifier_with_a_relu_is_attacked_with_and_without_auxiliary_texts():
+def test_a_text_classifier_is_attacked_with_and_without_texts():
     model, x = Text(hidden=True), torch.randint(50, (8, 5))
     update, truth = fedsgd(model, x, LABELS), counts(LABELS, 6)
     texts = Images(
@@ -208,7 +208,7 @@ def test_a_head_with_a_custom_forward_is_refused(kind):
             head(model)
 
 
-def test_a_layer_that_computes_the_same_in_its_own_way_is_a_head():
+def test_a_layer_with_an_equal_forward_is_a_head():
     assert head(nn.Sequential(nn.Linear(12, 20), nn.ReLU(), Same(20, 6))).name == "2"
 
 
@@ -240,5 +240,5 @@ class Bert(nn.Module):
 
 
 @pytest.mark.parametrize("sizes", [(100, 512, 2), (30, 64, 40)])
-def test_the_vocabulary_is_that_of_the_embedding_that_takes_the_inputs(sizes):
+def test_the_vocabulary_is_of_the_embedding_that_takes_inputs(sizes):
     assert known_tokens(Bert(*sizes)) == sizes[0]

@@ -100,7 +100,7 @@ def run(folder, *filters, kind=DataKind.WEIGHT_DIFF, numpy=True, number=0, recor
 
 
 @pytest.mark.parametrize(("kind", "numpy"), [(DataKind.WEIGHTS, True), (DataKind.WEIGHT_DIFF, False)])
-def test_what_came_and_what_left_is_recorded_and_nothing_is_changed(tmp_path, kind, numpy):
+def test_what_came_and_what_left_is_recorded_unchanged(tmp_path, kind, numpy):
     before, after, result = run(tmp_path, kind=kind, numpy=numpy)
     (part,) = read(tmp_path)
     update = Update.from_states(before, after, 6, 2, LR)
@@ -119,7 +119,7 @@ def test_what_came_and_what_left_is_recorded_and_nothing_is_changed(tmp_path, ki
     assert all(np.array_equal(dxo.data[name], content[name]) for name in content)
 
 
-def test_what_the_sparse_vector_technique_says_of_its_epsilon_is_recorded(tmp_path):
+def test_the_sparse_vector_techniques_epsilon_is_recorded(tmp_path):
     run(tmp_path, SVTPrivacy(fraction=0.5, epsilon=0.2, epsilon_release=3.0))
     privacy = read(tmp_path)[0].privacy
     assert (privacy.delta, privacy.by, privacy.epsilon) == (0.0, "SVTPrivacy", None)
@@ -142,7 +142,7 @@ def test_what_the_sparse_vector_technique_says_of_its_epsilon_is_recorded(tmp_pa
         ("folder", "nothing recorded"),
     ],
 )
-def test_what_cannot_be_recorded_is_a_warning_and_the_run_goes_on(tmp_path, caplog, case, reason):
+def test_what_cannot_be_recorded_is_a_warning(tmp_path, caplog, case, reason):
     folder = tmp_path / "run"
     if case == "folder":
         folder.write_text("")
@@ -167,7 +167,7 @@ def test_what_cannot_be_recorded_is_a_warning_and_the_run_goes_on(tmp_path, capl
     assert not list(tmp_path.glob("run/round-*/server-*.json"))
 
 
-def test_a_job_names_the_filters_with_their_arguments_and_takes_fedleak_as_installed(tmp_path):
+def test_a_job_names_the_filters_with_their_arguments(tmp_path):
     model = {"class_path": "torch.nn.Linear", "args": {"in_features": 3, "out_features": 2}}
     recipe = FedAvgRecipe(name="job", model=model, min_clients=2, train_script=str(EXAMPLE))
     recorder = Recorder(tmp_path / "run")
@@ -187,7 +187,7 @@ def test_a_job_names_the_filters_with_their_arguments_and_takes_fedleak_as_insta
 
 
 @pytest.mark.slow
-def test_the_example_runs_in_the_simulator_and_its_folder_is_audited(tmp_path):
+def test_the_example_runs_in_the_simulator(tmp_path):
     command = [sys.executable, str(EXAMPLE), "run"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -209,7 +209,7 @@ def test_the_example_runs_in_the_simulator_and_its_folder_is_audited(tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("gradient", 1), ("delta", 5)])
-def test_a_filter_works_on_changes_of_weights_and_steps_whatever_is_shared(kind, steps):
+def test_a_filter_works_on_changes_whatever_is_shared(kind, steps):
     moved = torch.tensor([0.001, 0.005, 0.02, -0.5, 3.0])
     meta = {MetaKey.NUM_STEPS_CURRENT_ROUND: steps}
     dxo = DXO(DataKind.WEIGHT_DIFF, {"w": moved.numpy().copy()}, meta=meta)
@@ -222,7 +222,7 @@ def test_a_filter_works_on_changes_of_weights_and_steps_whatever_is_shared(kind,
     assert filtered.steps == 1, "the next update can be of another kind"
 
 
-def test_filters_are_defences_of_gradients_and_draw_by_their_seed_alone():
+def test_filters_are_defences_that_draw_by_their_seed():
     update = fedsgd(network().eval(), torch.rand(6, 3, generator=torch.Generator().manual_seed(1)), LABELS)
 
     def filtered(filtering, seed=0):

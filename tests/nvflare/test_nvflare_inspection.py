@@ -38,7 +38,7 @@ def filtered(shareable, **options):
 
 
 @pytest.mark.parametrize("numpy", [True, False], ids=["arrays", "tensors"])
-def test_a_crafted_model_is_refused_and_an_honest_one_passes_unchanged(numpy, caplog):
+def test_a_crafted_model_is_refused_an_honest_one_passes(numpy, caplog):
     honest = task(False, numpy=numpy)
     assert filtered(honest) is honest
     with (
