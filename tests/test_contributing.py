@@ -1,10 +1,8 @@
 """The files that CONTRIBUTING.md tells newcomers to start from: each does all that it promises."""
 
-import os
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 
 import nbformat
@@ -19,7 +17,7 @@ from fedleak.audit import Setup, audit
 from fedleak.federated import defences
 from fedleak_book import paths, scoreboard
 from fedleak_book.commands import experiments as commands
-from fedleak_book.experiments import Results, records, running
+from fedleak_book.experiments import Results, records
 
 CHECKOUT = paths.root()
 EXAMPLES = CHECKOUT / "tests" / "examples"
@@ -51,7 +49,7 @@ def checkout(tmp_path, monkeypatch):
 def run(**parameters):
     """Return the results of the example's experiment, run with these parameters."""
     results = Results("example", device="cpu", **parameters)
-    results.rows(running.declared("example")["table1"])
+    results.rows("table1")
     return results
 
 
@@ -74,30 +72,9 @@ def test_attack_and_defence_take_part_everywhere(newcomers, monkeypatch):
     assert "smallest row" in threat_models.threat_map()
 
 
-@pytest.mark.slow
-def test_the_arena_runs_from_beginning_to_end_with_the_attack(tmp_path):
-    """As a newcomer has it: the file in its folder, nothing else changed."""
-    for folder in ("fedleak", "fedleak_book", "notebooks", "data"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(CHECKOUT / "_toc.yml", tmp_path)
-    shutil.copy(EXAMPLES / "attack.py", tmp_path / "fedleak" / "attacks" / "labels" / "smallest_row.py")
-    env = {**os.environ, "PYTHONPATH": str(tmp_path), "FEDLEAK_CACHE": str(paths.units())}
-    subprocess.run([sys.executable, "-m", "fedleak", "run", "arena-further"], cwd=tmp_path, env=env, check=True)
-    ran = nbformat.read(tmp_path / "_build" / "executed" / "notebooks" / "arena-further.ipynb", as_version=4)
-    outputs = {cell.id: cell.outputs for cell in ran.cells if cell.cell_type == "code"}
-    assert "Newcomers: 1 attacks" in "".join(output.get("text", "") for output in outputs["newcomers"])
-    (page,) = [output["data"]["text/html"] for output in outputs["newcomers"] if "text/html" in output.get("data", {})]
-    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in page.split("<tr>")]
-    entries = {(row[0], row[1]): row[3] for row in rows if row and row[2] == "smallest row"}
-    assert entries["networks", "untrained"] == "4 of 4"
-    assert entries["defences", "trained"] == "5 of 6"  # all but where the last layer is encrypted
-    named = {name for name, out in outputs.items() if "smallest row" in str(out)}
-    assert named == {"newcomers"}  # a newcomer of this run stands in no recorded table
-
-
 def test_experiment_claim_and_paper_are_in_the_scoreboard(newcomers, checkout):
     results = run()
-    assert "smallest row" in set(results.best(running.declared("example")["table1"])["rule"])
+    assert "smallest row" in set(results.best("table1")["rule"])
     assert {row["verdict"] for row in results.values} == {"not attempted"}  # a quick run counts nothing
     run(profile="paper", record=True)
     commands.claims("example")
@@ -116,6 +93,6 @@ def test_a_setting_that_is_added_leaves_what_is_finished(checkout, capsys):
     path = checkout / "notebooks" / "example" / "experiments.py"
     path.write_text(path.read_text().replace("[4, 8, 16]", "[2, 4, 8, 16]"))
     forget()
-    rows = run(profile="paper", others="use").rows(running.declared("example")["table1"])
+    rows = run(profile="paper", others="use").rows("table1")
     assert set(rows["batch_size"]) == {2, 4, 8, 16}
     assert rows.loc[rows["batch_size"] != 2, "iacc"].tolist() == pytest.approx(before["iacc"].tolist())

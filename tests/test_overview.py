@@ -49,9 +49,8 @@ def test_every_published_value_has_an_anchor(paper):
 def test_records_are_experiments_of_the_chapter(paper):
     """What is recorded is declared, and the records say what the declaration says."""
     experiments = running.declared(paper)
-    replaced = {name for experiment in experiments.values() for name in experiment.recorded_as}
     for file in paths.recorded(paper).glob("*.csv"):
-        if file.stem in replaced:
+        if records.joined_in(paper, file.stem) or file.stem in records.retired(paper):
             continue
         facts = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
         now = json.loads(json.dumps(experiments[file.stem].declared))
@@ -65,20 +64,21 @@ def numbers_as_text(cells):
 
 
 @pytest.mark.parametrize("name", ["networks", "client_steps", "federations", "test_accuracy"])
-def test_records_of_replaced_experiments_have_declared_settings(name):
-    """Every recorded setting is one of the experiment that replaces them, with the same columns and kinds."""
+def test_joined_records_have_declared_settings(name):
+    """Every recorded setting is one of the experiment that joins them, with the same columns and kinds."""
     experiment = running.declared("arena")[name]
     now = json.loads(json.dumps(experiment.declared))
-    assert records.recorded("arena", name) is None
-    assert records.records_of("arena", experiment).keys() == experiment.recorded_as.keys()
-    rows, trials = records.rows_of("arena", experiment), 0
+    joined = records.joins("arena", name)
+    assert joined["declared"] == now
+    assert records.parts("arena", name).keys() == joined["joins"].keys()
+    rows, trials = records.load("arena", name).rows, 0
     settings = pd.DataFrame(experiment.settings("paper"))[experiment.axes]
     assert numbers_as_text(rows[experiment.axes]) <= numbers_as_text(settings)
-    for name_of_record, (table, facts) in records.records_of("arena", experiment).items():
+    for name_of_record, (table, facts) in records.parts("arena", name).items():
         then, trials = facts["declared"], trials + len(table)
         for part in ("values", "kinds", "facts", "times", "rounding", "exact"):
             assert then[part] == now[part], part
-        lacking = {*experiment.recorded_as[name_of_record]}
+        lacking = {rule["setting"] for rule in joined["joins"][name_of_record]}
         assert {*now["axes"]} <= {*then["axes"], *then["by"], *then["fixed"], *lacking}
         assert {*then["fixed"]} <= {*now["fixed"], *now["axes"]}
         assert all(now["fixed"].get(k, v) == v for k, v in then["fixed"].items())

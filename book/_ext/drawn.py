@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedleak_book.experiments import records, running
+from fedleak_book.experiments import records
 
 Cell = dict[str, Any]
 
@@ -14,8 +14,8 @@ def with_rows(chapter: str, cells: list[Cell]) -> list[Cell]:
 
 def linked(chapter: str, cell: Cell) -> Cell:
     """Return a figure's cell with a legend that links to the records of the experiments in its ``rows``."""
-    experiments, metadata = running.declared(chapter), cell["metadata"]["mystnb"]
-    names = [name for each in cell["metadata"]["rows"] for name in records.records_of(chapter, experiments[each])]
+    metadata = cell["metadata"]["mystnb"]
+    names = [part for name in cell["metadata"]["rows"] for part in records.parts(chapter, name)]
     links = [f"{{download}}`{name}.csv </data/results/{chapter}/{name}.csv>`" for name in names]
     figure = {**metadata["figure"], "caption": f"{metadata['figure']['caption']}\n\nRows: {', '.join(links)}"}
     return {**cell, "metadata": {**cell["metadata"], "mystnb": {**metadata, "figure": figure}}}

@@ -29,8 +29,9 @@ def page(chapter: str, rows: Sequence[Row]) -> str:
 
     The rows are the chapter's of `generated.comparisons`.
     """
-    experiments, results = running.declared(chapter), Results(chapter, device="cpu")
-    recorded = {name: records.records_of(chapter, experiment) for name, experiment in experiments.items()}
+    results = Results(chapter, device="cpu")
+    experiments: dict[str, Experiment | None] = {**running.declared(chapter), **dict.fromkeys(records.retired(chapter))}
+    recorded = {name: records.parts(chapter, name) for name in experiments}
     facts = {name: record for of_experiment in recorded.values() for name, record in of_experiment.items()}
     parts, notes = list[str](), _notes(chapter)
     anchors = list(dict.fromkeys(row["anchor"] for row in rows))
@@ -46,7 +47,8 @@ def page(chapter: str, rows: Sequence[Row]) -> str:
     parts += ["## Where the recorded runs come from\n", markdown(_provenance(facts)), "## The experiments\n"]
     shown = dict[Any, str]()
     for name, experiment in experiments.items():
-        parts += _experiment(chapter, experiment, recorded[name], shown)
+        parts += _experiment(chapter, name, recorded[name])
+        parts += _trial(chapter, experiment, shown) if experiment else _again(chapter, name)
     return "\n".join(parts)
 
 
@@ -111,15 +113,9 @@ def _record(chapter: str, name: str) -> str:
     return f"record-{chapter}-{name.replace('_', '-')}"
 
 
-def _experiment(
-    chapter: str,
-    experiment: Experiment,
-    recorded: Mapping[str, tuple[pd.DataFrame, Row]],
-    shown: dict[Any, str],
-) -> Iterator[str]:
-    """Yield an experiment's records and its trial, whose code is shown once a page; `shown` has where, by trial."""
-    yield f"({_record(chapter, experiment.name)})=\n### `{experiment.name}`\n"
-    yield f"{_plain(inspect.getdoc(experiment.trial) or '')} Again: `fedleak record {chapter} {experiment.name}`.\n"
+def _experiment(chapter: str, name: str, recorded: Mapping[str, tuple[pd.DataFrame, Row]]) -> Iterator[str]:
+    """Yield the records of an experiment."""
+    yield f"({_record(chapter, name)})=\n### `{name}`\n"
     for name, (rows, facts) in recorded.items():
         cells = records.settled(rows, facts)
         cells = cells[[c for c in cells if cells[c].astype(str).str.len().max() <= LONGEST]]
@@ -136,6 +132,12 @@ def _experiment(
         yield f"\n:::{{dropdown}} The {len(cells):,} settings: {what}\n```{{raw}} html"
         yield cells.to_html(index=False, border=0, classes="dataframe", float_format="%.4g", na_rep="–")
         yield "```\n:::\n"
+
+
+def _trial(chapter: str, experiment: Experiment, shown: dict[Any, str]) -> Iterator[str]:
+    """Yield what a trial does, and its code, once a page; `shown` has where, by trial."""
+    doc = _plain(inspect.getdoc(experiment.trial) or "")
+    yield f"{doc} Again: `fedleak record {chapter} {experiment.name}`.\n"
     if experiment.trial in shown:
         yield f"The trial is that of [`{shown[experiment.trial]}`](#{_record(chapter, shown[experiment.trial])}).\n"
         return
@@ -143,6 +145,14 @@ def _experiment(
     file = experiment.trial.__module__.replace(".", "/")
     yield f":::{{dropdown}} The trial\n```{{literalinclude}} /{file}.py\n:language: python"
     yield f":pyobject: {experiment.trial.__name__}\n```\n:::\n"
+
+
+def _again(chapter: str, name: str) -> Iterator[str]:
+    """Yield what a trial did whose code was retired, and the commands that run it."""
+    code = records.retired(chapter)[name]
+    yield f"{_plain(code['says'])} Its code was retired; `{code['trial']}` in commit `{code['commit'][:12]}` has it.\n"
+    yield "To record it again:\n"
+    yield f"```sh\n{records.again(chapter, name)}\n```\n"
 
 
 def _plain(text: Any) -> str:

@@ -27,13 +27,11 @@ def record(
     parameters.check({"profile": profile, "device": device})
     from fedleak_book.experiments import Results, running
 
-    experiments = running.declared(name)
-    if unknown := sorted(set(artefact or ()) - set(experiments)):
-        raise ValueError(f"{name} declares no {', '.join(unknown)}; there are: {', '.join(experiments)}")
+    chosen = [running.named(name, each).name for each in artefact or running.declared(name)]
     others = "use" if reuse_cache else "refuse"
     results = Results(name, profile, device, record=True, scheduler=scheduler, others=others)
-    for name_of in artefact or experiments:
-        results.rows(experiments[name_of])
+    for name_of in chosen:
+        results.rows(name_of)
         typer.echo(f"recorded {name}/{name_of} ({profile})")
     if profile == "paper":
         claims(name)

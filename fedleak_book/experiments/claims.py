@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,9 @@ from scipy import stats
 from fedleak.intervals import MIN_EQUAL_VALUES, MIN_VALUES
 from fedleak_book.experiments import choices, looks, records, status
 from fedleak_book.experiments.choices import Effect, Transport
-from fedleak_book.experiments.experiment import Experiment
 from fedleak_book.experiments.kinds import NUMBER, Kind, stretch
 from fedleak_book.experiments.published import Paper, Published, Row, fits
-from fedleak_book.experiments.records import RECORDED
+from fedleak_book.experiments.records import RECORDED, Record
 from fedleak_book.experiments.spread import MOST, two_kinds
 from fedleak_book.experiments.status import Measured
 
@@ -32,11 +31,12 @@ class Claim:
     id: str
     """Of the claim in ``claims.toml``."""
     statistic: Statistic | None
-    """Number made of the means by cell: it gets, for each experiment, a series over the cells, or with `wide` a frame
-    with that column's values as columns. Without experiments it takes nothing, and is exact. None was not tried."""
-    of: Sequence[Experiment] = ()
+    """Number made of the means by cell: it gets, for each record, a series over the cells, or with `wide` a frame with
+    that column's values as columns. Without records it takes nothing, and is exact. None was not tried."""
+    of: Sequence[str] = ()
+    """Names of records."""
     value: str = ""
-    """Column that is averaged; by default the experiment's first value."""
+    """Column that is averaged; by default the record's first value."""
     wide: str | None = None
     filters: Where | None = None
     """Keeps the rows with these values (a list: one of them), or those that a function of the rows says."""
@@ -54,10 +54,10 @@ class Claim:
     prediction: bool = False
     """Whether the statistic takes the chapter's `Results`; see `Claims.predict`."""
 
-    def measure(self, tables: Sequence[pd.DataFrame | None], paper: Paper) -> Measured:
-        """Measure it on one table of trial rows an experiment, and name the settings that differ and their effect."""
-        recorded = [table for table in tables if table is not None]
-        if len(recorded) < len(tables):
+    def measure(self, records_of: Sequence[Record | None], paper: Paper) -> Measured:
+        """Measure it on the records that it names, and name the settings that differ and their effect."""
+        recorded = [record for record in records_of if record is not None]
+        if len(recorded) < len(records_of):
             return Measured(self.id, None, source="—", reading=self.reading, note="not recorded")
         about: dict[str, Any] = {"source": RECORDED, "reading": self.reading, "note": self.note}
         if self.statistic is None:
@@ -65,11 +65,11 @@ class Claim:
         if not self.of:
             return Measured(self.id, float(self.statistic()), n=1, exact=True, **about)
         try:
-            used = chosen = [matching_rows(table, self.filters) for table in recorded]
+            used = chosen = [matching_rows(record.rows, self.filters) for record in recorded]
             if self.rows:
                 result = of_rows(self.statistic, chosen[0], self.kind)
             else:
-                cells = list(map(self._cells, self.of, chosen))
+                cells = list(map(self._cells, recorded, chosen))
                 result = estimate(self.statistic, cells, self.kind)
                 used = needed(self.statistic, cells)
         except (KeyError, IndexError, ValueError) as missing:  # a setting that these rows do not have
@@ -77,17 +77,18 @@ class Claim:
         if math.isnan(result[0]) and result[-1]:
             raise ValueError(f"the statistic of {self.id} is not a number on {result[-1]} recorded trials")
         if (item := paper.items[self.id]).table:
-            table, settled = paper.tables[item.table], self._settled(used)
-            about["differences"] = status.of_cells(table, self._settled(chosen), item.cell, settled)
+            table, settled = paper.tables[item.table], _settled(recorded, used)
+            about["differences"] = status.of_cells(table, _settled(recorded, chosen), item.cell, settled)
             if any(not d.why for d in about["differences"]):
-                about["effects"] = tuple(self._effects(paper, item, settled))
+                about["effects"] = tuple(self._effects(paper, item, settled, recorded))
         about["ends"] = self.kind.range
         if not self.rows and item.misses(*result[1:3]):
             about["groups"] = two_kinds(_by_trial(self.statistic, cells))
         value, low, high, n = result
-        about["looks"] = max(looks.at(paper.name, experiment.name, n) for experiment in self.of)
-        n *= min(e.fixed.get("block", 1) for e in self.of)  # a trial that is the mean of a block of networks
-        return Measured(self.id, value, low, high, n, all(e.exact for e in self.of), **about)
+        about["looks"] = max(looks.at(paper.name, name, n) for name in self.of)
+        n *= min(record.fixed.get("block", 1) for record in recorded)  # a trial that is the mean of a block of networks
+        exact = all(record.declared["exact"] for record in recorded)
+        return Measured(self.id, value, low, high, n, exact, **about)
 
     def measure_run(self, run: Any) -> Iterator[Measured]:
         """Measure a prediction on a chapter's results: a number for each of its bounds, the last item may be a note."""
@@ -106,11 +107,12 @@ class Claim:
             id = self.id + f"-{k + 1}" * bool(k)
             yield Measured(id, float(value), low, high, getattr(value, "n", 0), note=note)
 
-    def _cells(self, experiment: Experiment, rows: pd.DataFrame) -> "Cells":
-        by, value = [*experiment.axes, *experiment.by], self.value or next(iter(experiment.values))
-        return Cells(rows, by, value, self.wide)
+    def _cells(self, record: Record, rows: pd.DataFrame) -> "Cells":
+        return Cells(rows, record.cells_by, self.value or record.first, self.wide)
 
-    def _effects(self, paper: Paper, item: Published, used: Sequence[Row]) -> Iterator[Effect]:
+    def _effects(
+        self, paper: Paper, item: Published, used: Sequence[Row], recorded: Sequence[Record]
+    ) -> Iterator[Effect]:
         """Yield the effects of the transports of its table: the same statistic at both levels, on the same trials.
 
         Of a claim about several cells one counts that fits each of them whose settings differ. With `parts` several may
@@ -131,7 +133,7 @@ class Claim:
             ends = {}
             for name, sample in rows.groupby("data") if rows is not None and not self.rows else ():
                 with suppress(KeyError, IndexError, ValueError):
-                    ends[str(name)] = self._change(sample.assign(**transport.when), transport)
+                    ends[str(name)] = self._change(sample.assign(**transport.when), transport, recorded)
             if ends and not self.parts:
                 yield Effect(transport.record, transport.settings, ends)
             if self.parts:
@@ -142,31 +144,34 @@ class Claim:
                 if total and covered | fitting >= short:
                     yield Effect(*key, {name: (-most, most) for name, most in total.items()})
 
-    def _change(self, rows: pd.DataFrame, transport: Transport) -> tuple[float, float]:
+    def _change(self, rows: pd.DataFrame, transport: Transport, recorded: Sequence[Record]) -> tuple[float, float]:
         """Return the interval of what the whole level changes; of `parts`, the largest one in both directions."""
         if not self.parts:
             assert self.statistic is not None
-            return self._contrast(rows, transport, self.statistic)
-        largest = max(abs(end) for part in self.parts for end in self._contrast(rows, transport, part))
+            return self._contrast(rows, transport, recorded, self.statistic)
+        largest = max(abs(end) for part in self.parts for end in self._contrast(rows, transport, recorded, part))
         return -largest, largest
 
-    def _contrast(self, rows: pd.DataFrame, transport: Transport, statistic: Statistic) -> tuple[float, float]:
+    def _contrast(
+        self, rows: pd.DataFrame, transport: Transport, recorded: Sequence[Record], statistic: Statistic
+    ) -> tuple[float, float]:
         """Return the interval of a statistic at the whole level less that at a part of it."""
         cells = []
         for level in (choices.WHOLE, transport.part):
-            for e in self.of:
+            for record in recorded:
                 level_rows = rows[rows["level"] == level].drop(columns="level").rename(columns=transport.columns)
-                for name in set(e.fixed) & set(level_rows):
-                    level_rows = level_rows[level_rows[name] == e.fixed[name]]
-                cells.append(self._cells(e, matching_rows(level_rows, self.filters)))
-        half = len(self.of)
+                for name in set(record.fixed) & set(level_rows):
+                    level_rows = level_rows[level_rows[name] == record.fixed[name]]
+                cells.append(self._cells(record, matching_rows(level_rows, self.filters)))
+        half = len(recorded)
         _, low, high, _ = estimate(lambda *t: statistic(*t[:half]) - statistic(*t[half:]), cells)
         return low, high
 
-    def _settled(self, tables: Iterable[pd.DataFrame]) -> list[dict[str, Any]]:
-        """Return the cells of some tables of rows, one an experiment."""
-        pairs = [(t, {"declared": e.declared}) for e, t in zip(self.of, tables, strict=True) if len(t)]
-        return [row for pair in pairs for row in records.settled(*pair).to_dict("records")]
+
+def _settled(recorded: Iterable[Record], tables: Iterable[pd.DataFrame]) -> list[dict[str, Any]]:
+    """Return the cells of some rows of each record."""
+    chosen = (replace(record, rows=t) for record, t in zip(recorded, tables, strict=True) if len(t))
+    return [row for record in chosen for row in record.cells().to_dict("records")]
 
 
 class Claims(list[Claim]):
@@ -177,8 +182,8 @@ class Claims(list[Claim]):
         self.append(Claim(id, measure, prediction=True))
 
     def add(self, id: str, statistic: Statistic | None, of: Any = (), **options: Any) -> None:
-        """Add a claim; the parameters are those of `Claim`, and `of` may be one experiment."""
-        self.append(Claim(id, statistic, (of,) if isinstance(of, Experiment) else tuple(of), **options))
+        """Add a claim; the parameters are those of `Claim`, and `of` may be one name."""
+        self.append(Claim(id, statistic, (of,) if isinstance(of, str) else tuple(of), **options))
 
 
 def matching_rows(rows: pd.DataFrame, filters: Where | None) -> pd.DataFrame:

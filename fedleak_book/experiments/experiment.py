@@ -82,9 +82,6 @@ class Experiment:
     """Whether nothing in it is random."""
     tables: Names = ()
     """The paper's tables that the cells belong to, where their names are not the experiment's."""
-    recorded_as: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Names of the experiments that this one replaces: their records count as its own until it is recorded anew. For
-    each, the settings that its rows lack, a value or a function of the rows."""
 
     def __post_init__(self) -> None:
         for column in ("by", "facts", "times", "rounding", "tables"):

@@ -92,8 +92,8 @@ def _json(document: Any) -> str:
 
 def digests(paper: str) -> dict[str, str]:
     """Return the digests of a chapter's records, by name, and of the files of what is published, by file name."""
-    records_of = sorted(path for path in paths.recorded(paper).glob("*.json") if path != paths.claims(paper))
-    named = {path.stem: json.loads(path.read_text(encoding="utf-8"))["sha256"][:16] for path in records_of}
+    tables = sorted(path.with_suffix(".json") for path in paths.recorded(paper).glob("*.csv"))
+    named = {path.stem: records.provenance(path)["sha256"][:16] for path in tables}
     return named | {path.name: _sha256(path.read_bytes()) for path in sorted(paths.published(paper).iterdir())}
 
 

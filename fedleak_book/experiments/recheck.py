@@ -66,17 +66,19 @@ def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str],
     draw.shuffle(queue)
     for name in queue:
         generator, (chapter, artefact, profile, table, facts) = random.Random(draw.random()), tables[name]
-        declared = running.declared(chapter).values()
-        experiment = next((e for e in declared if artefact in (e.name, *e.recorded_as)), None)
-        if experiment is None:
-            say(f"{name}: passed over, its notebook declares no such experiment")
+        joined_in = records.joined_in(chapter, artefact)
+        try:
+            experiment = running.named(chapter, joined_in or artefact)
+        except ValueError as error:
+            say(f"{name}: passed over, {error}")
             continue
         if experiment.version != (then := facts["declared"]["version"]):
             say(f"{name}: passed over, recorded by version {then} of the experiment, which is now {experiment.version}")
             continue
         settings = experiment.settings(profile, facts["trials"])
-        if artefact != experiment.name:
-            table, axes = records.completed(experiment, artefact, table, facts), experiment.axes
+        if joined_in:
+            rules, axes = records.joins(chapter, joined_in)["joins"][artefact], experiment.axes
+            table = records.completed(experiment.declared, rules, table, facts)
             cells = set(table[axes].map(_plain).itertuples(index=False, name=None))
             settings = [s for s in settings if tuple(_plain(s[axis]) for axis in axes) in cells]
         if spent + (cost := facts["seconds"] / len(settings)) > budget:
@@ -96,7 +98,7 @@ def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str],
         if rows.empty:
             say(f"{name}: passed over, the setting that was drawn has no rows")
             continue
-        verdicts = compare(table, rows, experiment.declared if artefact != experiment.name else facts["declared"])
+        verdicts = compare(table, rows, experiment.declared if joined_in else facts["declared"])
         lost = missing(table, rows, experiment.axes, [*experiment.axes, *experiment.by])
         outcomes[name] = pd.concat([rows.assign(verdict=verdicts), lost.assign(verdict=MISSING)], ignore_index=True)
         verdicts += [MISSING] * len(lost)

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ import pandas as pd
 from fedleak.files import write_text
 from fedleak_book import paths
 from fedleak_book.experiments import looks
-from fedleak_book.experiments.experiment import Experiment
 from fedleak_book.experiments.kinds import Kind, interval
+from fedleak_book.experiments.published import Row, fits
 
 NOW, RECORDED = "this run", "recorded"
 """Where rows can come from."""
@@ -77,35 +78,109 @@ def recorded(paper: str, artefact: str, profile: str = "paper") -> tuple[pd.Data
     return table.copy(deep=False), facts.copy()
 
 
-def records_of(paper: str, experiment: Experiment) -> dict[str, tuple[pd.DataFrame, dict[str, Any]]]:
-    """Read the record of an experiment, or else those of the experiments that it replaces, by name."""
-    if (current := recorded(paper, experiment.name)) is not None:
-        return {experiment.name: current}
-    return {name: record for name in experiment.recorded_as if (record := recorded(paper, name)) is not None}
+@dataclass(frozen=True, eq=False)
+class Record:
+    """Rows of trials under their name, and what their columns are, as the files of a record have it."""
+
+    name: str
+    rows: pd.DataFrame
+    declared: Mapping[str, Any]
+    """`Experiment.declared`, as it was when the rows were recorded."""
+
+    @property
+    def cells_by(self) -> list[str]:
+        """The columns that make a cell."""
+        return [*self.declared["axes"], *self.declared["by"]]
+
+    @property
+    def first(self) -> str:
+        """The first averaged column, which stands for a row where no other is named."""
+        return str(next(iter(self.declared["values"])))
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        """What each averaged column is."""
+        return {name: Kind(**kind) for name, kind in self.declared["kinds"].items()}
+
+    @property
+    def fixed(self) -> Mapping[str, Any]:
+        """The settings that are the same everywhere."""
+        return self.declared["fixed"]
+
+    def cells(self) -> pd.DataFrame:
+        """Return mean, interval and n of each cell."""
+        return settled(self.rows, {"declared": self.declared})
 
 
-def completed(experiment: Experiment, name: str, table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the table of a record of this name with all settings of the experiment as columns."""
-    if name == experiment.name:
-        return table
-    fixed = {axis: facts["declared"]["fixed"].get(axis) for axis in experiment.axes if axis not in table}
-    table = table.assign(**{**fixed, **experiment.recorded_as[name]})
-    return table[[*experiment.axes, *(column for column in table if column not in experiment.axes)]]
+def load(paper: str, name: str) -> Record | None:
+    """Read a record, or those that it joins, the rows of one trial once; None if there is none."""
+    joined, found = joins(paper, name), parts(paper, name)
+    if not joined:
+        return Record(name, found[name][0], found[name][1]["declared"]) if found else None
+    declared = joined["declared"]
+    tables = [completed(declared, joined["joins"][part], *record) for part, record in found.items()]
+    keys = [*declared["axes"], *declared["by"], "trial"]
+    return Record(name, pd.concat(tables, ignore_index=True).drop_duplicates(keys, ignore_index=True), declared)
 
 
-def rows_of(paper: str, experiment: Experiment) -> pd.DataFrame | None:
-    """Read all recorded rows of an experiment, those of one trial once; None if there are none."""
-    tables = [completed(experiment, name, *record) for name, record in records_of(paper, experiment).items()]
-    if len(tables) < 2:
-        return tables[0] if tables else None
-    return pd.concat(tables, ignore_index=True).drop_duplicates([*experiment.axes, *experiment.by, "trial"])
+def parts(paper: str, name: str) -> dict[str, tuple[pd.DataFrame, dict[str, Any]]]:
+    """Read a record, or else those that it joins, by name."""
+    names = (joins(paper, name) or {"joins": [name]})["joins"]
+    return {part: record for part in names if (record := recorded(paper, part)) is not None}
+
+
+def joins(paper: str, name: str) -> dict[str, Any]:
+    """Return what joins several records under one name, ``{}`` if nothing does.
+
+    A file without a table of its own names them, ``joins``, each with rules for the settings that its rows lack.
+    """
+    path = paths.recorded(paper) / f"{name}.json"
+    return {} if path.with_suffix(".csv").exists() else provenance(path)
+
+
+def joined_in(paper: str, part: str) -> str:
+    """Return the name under which a record is joined with others; "" where it stands alone."""
+    names = (path.stem for path in sorted(paths.recorded(paper).glob("*.json")))
+    return next((name for name in names if part in joins(paper, name).get("joins", ())), "")
+
+
+def retired(paper: str) -> dict[str, dict[str, str]]:
+    """Return the records whose code is gone, by name: the ``commit`` that has it, the ``trial``, what it ``says``."""
+    facts = {path.stem: provenance(path) for path in sorted(paths.recorded(paper).glob("*.json"))}
+    return {name: fields["retired"] for name, fields in facts.items() if "retired" in fields}
+
+
+def again(paper: str, name: str) -> str:
+    """Return the commands that record again what the present code does not run any more, "" where it does."""
+    if not (commit := retired(paper).get(name, {}).get("commit")):
+        return ""
+    folder = f"../fedleak-{commit[:8]}"
+    return f"git worktree add {folder} {commit}\ncd {folder}\nPYTHONPATH=. python -m fedleak record {paper} {name}"
+
+
+def provenance(path: Path) -> dict[str, Any]:
+    """Read the file beside a table; ``{}`` if there is none."""
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
+def completed(
+    declared: Mapping[str, Any], rules: Sequence[Row], table: pd.DataFrame, facts: Mapping[str, Any]
+) -> pd.DataFrame:
+    """Return the table of a record with all axes of what joins it: its fixed settings, and those of the rules."""
+    axes, fixed = declared["axes"], facts["declared"]["fixed"]
+    table = table.assign(**{axis: fixed.get(axis) for axis in axes if axis not in table})
+    for rule in rules:
+        value = rule["is"]
+        if when := rule.get("when"):
+            value = np.where([fits(when, row) for row in table.to_dict("records")], value, table[rule["setting"]])
+        table = table.assign(**{rule["setting"]: value})
+    return table[[*axes, *(column for column in table if column not in axes)]]
 
 
 @lru_cache(maxsize=256)
 def _read(path: Path, *written: int) -> tuple[pd.DataFrame, dict[str, Any]]:
-    if not path.with_suffix(".json").exists():
+    if not (facts := provenance(path.with_suffix(".json"))):
         raise ValueError(f"{path.name} has no provenance beside it")
-    facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     body = path.read_bytes()
     if hashlib.sha256(body).hexdigest() != facts["sha256"]:
         raise ValueError(f"{path.name} is not the table that its provenance was written for: record it again")

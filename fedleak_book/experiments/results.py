@@ -13,9 +13,8 @@ from fedleak_book import parameters, paths, scoreboard
 from fedleak_book.experiments import judged, published, records, running, verdicts
 from fedleak_book.experiments.claims import Claims, matching_rows
 from fedleak_book.experiments.context import Context
-from fedleak_book.experiments.experiment import Experiment
 from fedleak_book.experiments.kinds import NUMBER, Kind, interval
-from fedleak_book.experiments.records import NOW, RECORDED
+from fedleak_book.experiments.records import NOW, RECORDED, Record
 from fedleak_book.experiments.status import Measured
 
 ALONE = "by the tolerance alone"
@@ -94,60 +93,73 @@ class Results:
 
             cluster.reach(scheduler)
         self._rows: dict[str, pd.DataFrame] = {}
+        self._records: dict[str, Record] = {}
         self._best: dict[str, pd.DataFrame] = {}
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    def rows(self, experiment: Experiment) -> pd.DataFrame:
+    def rows(self, name: str) -> pd.DataFrame:
         """Return the trial rows of this run, which runs, and is recorded, when they are first asked for."""
-        if experiment.name not in self._rows:
+        if name not in self._rows:
+            experiment = running.named(self.paper, name)
             settings = experiment.settings(self.profile, self.trials)
             how = self.how
             if how["others"] == "use":
-                how = {**how, "recorded": records.recorded(self.paper, experiment.name, self.profile)}
+                how = {**how, "recorded": records.recorded(self.paper, name, self.profile)}
             rows = running.run(self.paper, experiment, self.context, settings, **how)
             if self.writing:
                 facts = {**rows.attrs, "profile": self.profile, "seed": self.how["seed"], "trials": self.trials}
                 facts |= {"scheduler": "dask"} if self.how["scheduler"] else {}
                 facts["declared"] = experiment.declared
-                records.record(self.paper, experiment.name, rows.drop(columns="seed"), facts)
-            self._rows[experiment.name] = rows
-        return self._rows[experiment.name]
+                records.record(self.paper, name, rows.drop(columns="seed"), facts)
+            self._rows[name] = rows
+        return self._rows[name]
 
-    def recorded_rows(self, experiment: Experiment) -> pd.DataFrame | None:
-        """Return the recorded rows, None if there are none; a run that replaces them computes and writes them first."""
-        if self.replaces:
-            self.rows(experiment)
-        return records.rows_of(self.paper, experiment)
+    def recorded(self, name: str) -> Record | None:
+        """Return what is recorded; None if nothing is. A run that replaces records computes and writes it first."""
+        if self.replaces and name in running.declared(self.paper):
+            self.rows(name)
+        return records.load(self.paper, name)
 
-    def best_rows(self, experiment: Experiment) -> pd.DataFrame:
+    def _record(self, name: str) -> Record:
+        """Return what is recorded, or this run's rows where nothing is, with their ``source`` as a column."""
+        if name not in self._records:
+            if recorded := self.recorded(name):
+                rows, declared = recorded.rows.assign(source=RECORDED), recorded.declared
+            else:
+                rows, declared = self.rows(name).assign(source=NOW), running.named(self.paper, name).declared
+            self._records[name] = Record(name, rows, declared)
+        return self._records[name]
+
+    def best_rows(self, name: str) -> pd.DataFrame:
         """Return the recorded rows, or this run's where nothing is recorded."""
-        recorded = self.recorded_rows(experiment)
-        return self.rows(experiment).assign(source=NOW) if recorded is None else recorded.assign(source=RECORDED)
+        return self._record(name).rows.copy(deep=False)
 
-    def best(self, experiment: Experiment) -> pd.DataFrame:
+    def best(self, name: str) -> pd.DataFrame:
         """Return the cells of `best_rows`: mean, interval and n."""
-        if (name := experiment.name) not in self._best:
-            self._best[name] = _cells(experiment, self.best_rows(experiment))
+        if name not in self._best:
+            record = self._record(name)
+            cells = Record(name, record.rows.drop(columns="source"), record.declared).cells()
+            self._best[name] = cells.assign(source=record.rows["source"].iloc[0])
         return self._best[name].copy()
 
-    def cells(self, experiment: Experiment, **settings: Any) -> pd.DataFrame:
+    def cells(self, name: str, **settings: Any) -> pd.DataFrame:
         """Return the cells of `best` that have these settings (a list: one of them)."""
-        return matching_rows(self.best(experiment), settings)
+        return matching_rows(self.best(name), settings)
 
-    def cell(self, experiment: Experiment, value: str = "", **settings: Any) -> Number:
+    def cell(self, name: str, value: str = "", **settings: Any) -> Number:
         """Return the one cell of `best` that has these settings, as a number of the prose."""
-        value, cells = value or next(iter(experiment.values)), self.cells(experiment, **settings)
+        value, cells = value or self._record(name).first, self.cells(name, **settings)
         if len(cells) != 1:
-            raise ValueError(f"{experiment.name} has {len(cells)} cells with {settings}")
+            raise ValueError(f"{name} has {len(cells)} cells with {settings}")
         row = cells.iloc[0]
         return Number(row[value], row[f"{value} low"], row[f"{value} high"], int(row["n"]))
 
-    def by_trial(self, experiment: Experiment, value: str = "", **settings: Any) -> pd.Series:
+    def by_trial(self, name: str, value: str = "", **settings: Any) -> pd.Series:
         """Return the values of one `cell` by trial, to be paired with another cell's; see `mean`."""
-        value = value or next(iter(experiment.values))
-        self.cell(experiment, value, **settings)
-        return matching_rows(self.best_rows(experiment), settings).groupby("trial")[value].mean()
+        value = value or self._record(name).first
+        self.cell(name, value, **settings)
+        return matching_rows(self.best_rows(name), settings).groupby("trial")[value].mean()
 
     def mean(self, values: pd.Series, kind: Kind = NUMBER) -> Number:
         """Return the mean of values of trials, such as paired differences (NaN: no pair), as a number of the prose."""
@@ -171,14 +183,17 @@ class Results:
         if not (paths.root() / "notebooks" / self.paper / "claims.py").is_file():
             return {}
         claims: Claims = running.module(self.paper, "claims").CLAIMS
-        tables = {e: self.recorded_rows(e) for e in dict.fromkeys(e for claim in claims for e in claim.of)}
+        tables = {name: self.recorded(name) for name in dict.fromkeys(name for claim in claims for name in claim.of)}
+        for name in (name for name, record in tables.items() if record is None):
+            running.named(self.paper, name)  # a name that is neither recorded nor declared is an error
         measured: dict[str, list[Measured]] = {}
         run = self if self.replaces else Recorded(self.paper, device="cpu")
         for claim in claims:
             if claim.prediction:
                 measured |= {one.id: [one] for one in claim.measure_run(run)}
             else:
-                measured.setdefault(claim.id, []).append(claim.measure([tables[e] for e in claim.of], self.published))
+                recorded = [tables[name] for name in claim.of]
+                measured.setdefault(claim.id, []).append(claim.measure(recorded, self.published))
         if unknown := sorted(set(measured) - set(self.published.items)):
             raise ValueError(f"claims without an entry in {self.paper}/claims.toml: {', '.join(unknown)}")
         return measured
@@ -211,18 +226,11 @@ class Results:
 
 
 class Recorded(Results):
-    """The recorded results; an experiment without a record is a `FileNotFoundError`, and does not run."""
+    """The recorded results; what is not recorded is a `FileNotFoundError`, and does not run."""
 
-    def rows(self, experiment: Experiment) -> pd.DataFrame:
+    def rows(self, name: str) -> pd.DataFrame:
         """Raise, instead of running the experiment."""
-        command = f"fedleak record {self.paper} {experiment.name}"
-        raise FileNotFoundError(f"`{command}`: {experiment.name} is not recorded")
-
-
-def _cells(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells of rows of one ``source``."""
-    cells = records.settled(rows.drop(columns="source"), {"declared": experiment.declared})
-    return cells.assign(source=rows["source"].iloc[0])
+        raise FileNotFoundError(f"`fedleak record {self.paper} {name}`: {name} is not recorded")
 
 
 def figure_of(row: Mapping[str, Any]) -> str:

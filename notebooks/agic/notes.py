@@ -16,29 +16,30 @@ STEADY = e.LEVEL
 def psnr_by_trial(run, method, iteration, size=1):
     """PSNR by trial from one gradient at 32 x 32 pixels and the steady rate."""
     settings = dict(batch_size=size, method=method, iteration=iteration)
-    return run.by_trial(e.TABLE4, **settings)
+    return run.by_trial("table4", **settings)
 
 
 def scheduled(run, method, schedule, net="resnet20-4", side=16, iteration=800):
     """PSNR by trial under a schedule."""
     settings = dict(net=net, side=side, iteration=iteration)
-    return run.by_trial(e.SCHEDULES, method=method, schedule=schedule, **settings)
+    return run.by_trial("schedules", method=method, schedule=schedule, **settings)
 
 
 def error(run):
     """Eq. 4: ReLU and Tanh, runs that diverge, zeros."""
-    logs = run.best(e.ERROR).set_index(["precision", "steps", "lr"])["log_error"]
+    logs = run.best("error").set_index(["precision", "steps", "lr"])["log_error"]
     grows = [
         10 ** (logs["float64", t, 1e-6] - logs["float64", t, 1e-7]) for t in (2, 4, 8)
     ]
-    eight = run.by_trial(e.ERROR, "log_error", precision="float64", steps=8, lr=1e-2)
-    errors = run.best_rows(e.SMOOTH).pivot(
+    eight = run.by_trial("error", "log_error", precision="float64", steps=8, lr=1e-2)
+    errors = run.best_rows("smooth").pivot(
         index=["activation", "steps", "trial"], columns="lr", values="error"
     )
     bent = (errors[1e-7] / errors[1e-8])["relu"].gt(10.5).groupby("steps").sum()
     finite = eight[np.isfinite(eight)]
     log_errors, _ = (
-        run.by_trial(e.ERROR_OWN, value, lr=1e-4) for value in ("error", "log_error")
+        run.by_trial("error_training_mode", value, lr=1e-4)
+        for value in ("error", "log_error")
     )
     return f"""
     From 1e-7 to 1e-6 the geometric mean of the error in double precision grows by factors of {enumerated(grows, ".0f")} for 2, 4 and 8 steps;
@@ -61,7 +62,7 @@ def table4(run):
     """Table IV: length of the runs, schedules, batches of four, SSIM."""
     ended = {
         (m, s): run.by_trial(
-            e.CHOICES, method=m, schedule=s, batch_norm=STORED, final=True
+            "choices", method=m, schedule=s, batch_norm=STORED, final=True
         )
         for m in e.METHODS
         for s in e.DESCENTS
@@ -96,9 +97,9 @@ def table4(run):
     at_5000 = run.mean(fall["AGIC"] - psnr_by_trial(run, "AGIC", 5000))
     invg = run.mean(fall["InvG"] - psnr_by_trial(run, "InvG", 2000))
     large = psnr_by_trial(run, "AGIC", 800).iloc[:5]
-    smooth = run.by_trial(e.SIZES, data="cifar10, smooth", iteration=800)
+    smooth = run.by_trial("sizes", data="cifar10, smooth", iteration=800)
     leads = "; ".join(f"{s}: {x:.1f ci}" for s, x in lead.items())
-    start = run.best(e.EARLY).set_index(["beta", "iteration"])["psnr"]
+    start = run.best("early").set_index(["beta", "iteration"])["psnr"]
     early = "; ".join(
         f"{t} iterations: falling {start[0.02, t]:.1f}, equal {start[1.0, t]:.1f}, rising {start[50.0, t]:.1f}"
         for t in (20, 40, 100, 150)
@@ -161,7 +162,7 @@ def fig8(run):
 
 def fig9(run):
     """Fig. 9: differences at single ratios."""
-    cells = run.best(e.FIG9).set_index(["state", "beta", "iteration"])["psnr"]
+    cells = run.best("fig9").set_index(["state", "beta", "iteration"])["psnr"]
     cells = cells.unstack()
     moved = cells[2000] - cells[1000]
 
@@ -170,7 +171,7 @@ def fig9(run):
         differences = {}
         for b in (1.0, 2.0, 20.0, 50.0):
             ends = [
-                run.by_trial(e.FIG9, state=s, beta=b, final=True)
+                run.by_trial("fig9", state=s, beta=b, final=True)
                 for s in ("untrained", state)
             ]
             differences[b] = run.mean(ends[0] - ends[1])
@@ -186,7 +187,7 @@ def fig9(run):
 
 def table1(run):
     """Table I: the rules."""
-    psnr = run.best(e.TABLE1).set_index(["shape", "beta"])[["data", "psnr"]]
+    psnr = run.best("table1").set_index(["shape", "beta"])[["data", "psnr"]]
     sentences = {
         data: ", ".join(f"{s} to {b:g} {v:.1f}" for (s, b), v in rows["psnr"].items())
         for data, rows in psnr.groupby("data")
@@ -201,17 +202,17 @@ def table2(run):
     """Table II: the second half of the runs, equal weights, LPIPS."""
 
     def at(method, iteration):
-        return run.by_trial(e.TABLE2, method=method, iteration=iteration)
+        return run.by_trial("table2", method=method, iteration=iteration)
 
     level = {m: run.mean(at(m, 500)) for m in ("DLG-Adam", "InvG", "one batch")}
     levels = ", ".join(f"{m} {value:.1f}" for m, value in level.items())
     more = {m: run.mean(at(m, 2000) - at(m, 1000)) for m in ("AGIC", "one batch")}
-    lpips = run.best(e.TABLE2).query("final").set_index("method")["lpips"]
+    lpips = run.best("table2").query("final").set_index("method")["lpips"]
     return f"""
     After 500 iterations PSNR is {levels} dB. After 1,000 AGIC's lead over InvG is {run.mean(at("AGIC", 1000) - at("InvG", 1000)):.1f ci}. In its second half
     AGIC gains {more["AGIC"]:.1f} dB, and one batch with equal weights {more["one batch"]:.1f}. By LPIPS at the end of each run, the best is
     {lpips.idxmin()} ({lpips.min():.3f}) and the worst {lpips.idxmax()} ({lpips.max():.3f}). AGIC infers
-    {run.cell(e.TABLE2, "labels_right", method="AGIC", iteration=2000):.0%} of the labels correctly; the simulations are given each step's labels.
+    {run.cell("table2", "labels_right", method="AGIC", iteration=2000):.0%} of the labels correctly; the simulations are given each step's labels.
     """
 
 
@@ -229,10 +230,10 @@ def table5(run):
     def plain(size):
         settings = dict(batch_size=size, labels="no labels", pooling="no pool")
         return enumerated(
-            run.cell(e.TABLE5, iteration=t, **settings) for t in (25, 50, 100, 150)
+            run.cell("table5", iteration=t, **settings) for t in (25, 50, 100, 150)
         )
 
-    ends = run.best(e.TABLE5).query("final and batch_size == 4")["rate"]
+    ends = run.best("table5").query("final and batch_size == 4")["rate"]
     return f"""
     Three runs have 24 images of twelve classes each, so labels alone do not decide every match. They stop after 150 of the paper's 2,000 iterations.
     The length of the rough reconstruction matters. Without labels and pooling the shares after 25, 50, 100 and 150 iterations are
@@ -243,7 +244,7 @@ def table5(run):
 
 def table6(run):
     """Table VI: an earlier record."""
-    second = run.cell(e.TABLE6, epochs="second")
+    second = run.cell("table6", epochs="second")
     return f"""
     There are five runs of five images, without a wrong match. The second epoch alone gives {second:.1f} dB. The paper has 21.5
     with both epochs, and 20.4 and 19.1 with one. An earlier record with 12 × 12 pixels had 36.8 with both and 31.7 with one, in a single run. The order may

@@ -25,7 +25,7 @@ def markdown(lines):
 def change(run, value, start, end=10000, **settings):
     """Return the paired change of a value between two numbers of iterations, with its interval."""
     start, end = (
-        run.by_trial(e.DISTANCE, value, iteration=t, **settings) for t in (start, end)
+        run.by_trial("distance", value, iteration=t, **settings) for t in (start, end)
     )
     return run.mean(end - start)
 
@@ -57,7 +57,7 @@ def curves(run):
             settings = dict(batch_size=size, method=method)
             stops = [t for t in (500, 1000, 2000, 5000, 10000) if t <= end]
             values = [
-                f"{run.cell(e.DISTANCE, iteration=t, **settings):.1f}" for t in stops
+                f"{run.cell('distance', iteration=t, **settings):.1f}" for t in stops
             ]
             after = f"{change(run, 'psnr', 2000, end, **settings):+.1f ci}"
             lines.append(
@@ -70,11 +70,11 @@ def backtest(run):
     """Predict 10,000 iterations of other images from fewer; return numbers of values and covered values, and mean half-width in dB."""
     hits, widths = [], []
     cells = [
-        (e.CHOICES, m, dict(schedule=e.LEVEL, batch_norm=STORED)) for m in e.METHODS
+        ("choices", m, dict(schedule=e.LEVEL, batch_norm=STORED)) for m in e.METHODS
     ]
     for experiment, method, settings in [
         *cells,
-        (e.TABLE4, "AGIC", dict(batch_size=1)),
+        ("table4", "AGIC", dict(batch_size=1)),
     ]:
         for value in ("psnr", "lpips"):
             for stop in (1000, 2000, 5000):
@@ -105,7 +105,7 @@ def by_iterations(run):
     }
     unsettled = {t: ", ".join(names) or "none" for t, names in still.items()}
     values, covered, width = backtest(run)
-    agic = run.cell(e.DISTANCE, batch_size=4, method="AGIC", iteration=10000)
+    agic = run.cell("distance", batch_size=4, method="AGIC", iteration=10000)
     text = f"""
     **PSNR by iterations**, in dB, at the steady rate without sign: 24 images and 12 batches of four, others than those of the records
     above, on a GPU. With four images InvG and DLG-Adam end at 5,000.
@@ -152,7 +152,7 @@ def by_library(row):
 
 def libraries(run):
     """Return the table of SSIM by library and in the paper, and the records with the earlier SSIM."""
-    ends = run.best_rows(e.TABLE4).query("final and batch_size == 1")
+    ends = run.best_rows("table4").query("final and batch_size == 1")
     table = ends.apply(by_library, axis=1).groupby("attack").mean()
     printed = pd.DataFrame(run.published.tables["table4"].rows)
     printed = printed.query("data == 'cifar10' and batch_size == 1")

@@ -1,7 +1,6 @@
 """The arena's advice for somebody who runs federated learning: each sentence from rows, with whether they bear it out."""
 
 from fedleak.models import title
-from notebooks.arena import experiments as e
 from notebooks.arena.experiments_updates import STATES
 from notebooks.arena.ranking import NETWORK_CELL, WITHOUT_AUX, find_best, load_balance
 from notebooks.arena.ranking import load_lenets, load_networks, load_rows, load_rungs
@@ -65,7 +64,7 @@ def advise_on_networks(run):
 
 def advise_on_local_steps(run):
     """Yield the advice on local steps and training schemes."""
-    best = score_best(load_rows(run, e.BY_SCHEME), ["scheme", "state"]).unstack()
+    best = score_best(load_rows(run, "schemes"), ["scheme", "state"]).unstack()
     best = best.drop("FedSGD", errors="ignore")
     least, low, high = best["untrained"].min(), *best["trained"].agg(["min", "max"])
     yield (
@@ -80,7 +79,7 @@ def advise_on_knowledge(run):
     rung = rescore(run, find_best(load_rungs(run), ["state", "rung"]))
     rung = rung.set_index(["state", "rung"])["iacc"]
     prior = score_baseline(
-        load_rows(run, e.LADDER).query("rung == 'class shares'"), ["state"]
+        load_rows(run, "ladder").query("rung == 'class shares'"), ["state"]
     )
     few, most, without = (
         rung.xs(name, level="rung")[STATES]
@@ -150,7 +149,7 @@ def advise_on_defences(run):
         BALANCE,
         sparse["iacc"] > sparse["floor"] + 0.2,
     )
-    tops = score_best(load_rows(run, e.DEFENCES), ["defence", "strength", "state"]).xs(
+    tops = score_best(load_rows(run, "defences"), ["defence", "strength", "state"]).xs(
         0.0, level="strength"
     )
     bare, without_bias = tops["none"], tops["no last bias"]

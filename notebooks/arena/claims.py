@@ -28,7 +28,7 @@ def compare_protection(run):
     """Return how much more training protects against attackers without auxiliary data than against those with them."""
     sizes = set(r.load_lenets(run)["batch_size"])
     size = 32 if 32 in sizes else min(sizes)
-    table = rows(run, e.NETWORKS, net="lenet", batch_size=size)
+    table = rows(run, "networks", net="lenet", batch_size=size)
     lost = []
     for only in (r.WITHOUT_AUX, None):
         best = r.score_best(table, ["state"], only)
@@ -38,9 +38,9 @@ def compare_protection(run):
 
 def measure_cost_of_steps(run):
     """Return the loss in the best attack's iAcc by five steps in place of one."""
-    five = r.score_best(rows(run, e.BY_SCHEME), ["scheme", "state"])["FedAvg"]
+    five = r.score_best(rows(run, "schemes"), ["scheme", "state"])["FedAvg"]
     by = ["defence", "state", "strength"]
-    return r.score_best(rows(run, e.DEFENCES), by)["none"].mean() - five.mean()
+    return r.score_best(rows(run, "defences"), by)["none"].mean() - five.mean()
 
 
 def select_untrained(run):
@@ -160,7 +160,7 @@ def measure_loss(run, state, labelling):
 
 def measure_largest_lead(run):
     """Return the best attack's largest lead over the prior guess on smoothed labels of trained networks."""
-    table = rows(run, e.CLIENT_STEPS, state="trained", labelling=SMOOTHED)
+    table = rows(run, "client_steps", state="trained", labelling=SMOOTHED)
     return max(list_leads(table, SOFT, r.READERS))
 
 
@@ -172,7 +172,7 @@ def list_leads(table, by, only=None):
 def score_informed(run):
     """Return the least iAcc of attacks that are informed of the smoothing, on trained networks."""
     where = {"state": "trained", "labelling": SMOOTHED, "attack": list(e.TOLD)}
-    table = rows(run, e.CLIENT_STEPS, **where)
+    table = rows(run, "client_steps", **where)
     return table.groupby(["attack", "batch_size"])["iacc"].mean().min()
 
 
@@ -188,7 +188,7 @@ predict("S4", score_informed)
 # --- texts and rows of tables ---
 def score_kinds_untrained(run):
     """Return the least iAcc of the best attack on texts and tables, over the cells of untrained networks."""
-    table = rows(run, e.INPUTS, state="untrained")
+    table = rows(run, "inputs", state="untrained")
     return Number.least(
         r.find_best(table, r.DATA_CELL, [*r.READERS, "learned"]), "iacc"
     )
@@ -203,7 +203,7 @@ def compare_texts_and_images(run):
 def measure_splitting(run):
     """Return the share of updates that *after SPEAR* splits, and the least iAcc of these."""
     where = {"state": "trained", "batch_size": 8, "attack": "after SPEAR"}
-    table = rows(run, e.INPUTS, **where)
+    table = rows(run, "inputs", **where)
     iacc = table[table["data"] != "CLDR names"]["iacc"]
     return iacc.count() / len(iacc), iacc.min()
 
@@ -212,7 +212,7 @@ def measure_least_lead_on_tables(run):
     """Return the least lead of the best attack over the prior guess on tables."""
     tables = {"data": ["wine", "breast cancer"], "state": "trained"}
     cell = {"batch_size": 32, "scheme": "FedSGD"}
-    return min(list_leads(rows(run, e.INPUTS, **tables, **cell), ["data"]))
+    return min(list_leads(rows(run, "inputs", **tables, **cell), ["data"]))
 
 
 def count_rejecting(run):
@@ -224,12 +224,12 @@ def count_rejecting(run):
 def measure_bytes(run):
     """Return the share of the bytes that moved rows of the embedding name, and the largest share of wrong ones."""
     where = {"net": "textcnn", "state": "untrained", "batch_size": 32}
-    return run.cell(e.TRACES, "named", **where), run.cell(e.TRACES, "wrong", **where)
+    return run.cell("traces", "named", **where), run.cell("traces", "wrong", **where)
 
 
 def measure_cost_of_steps_by_kind(run):
     """Return the loss in the best attack's iAcc by five FedAvg steps in place of one on texts and tables."""
-    best = r.score_best(rows(run, e.INPUTS, batch_size=32), r.DATA_CELL, r.READERS)
+    best = r.score_best(rows(run, "inputs", batch_size=32), r.DATA_CELL, r.READERS)
     cost = best.xs("FedSGD", level="scheme") - best.xs("FedAvg", level="scheme")
     return cost.mean()
 
@@ -253,7 +253,7 @@ predict("K8", measure_least_leads_by_kind)
 # --- networks in training mode ---
 def measure_cost_of_mode(run, state, net):
     """Return the loss in the best attack's iAcc by the client's training mode, with the better of the attacker's modes."""
-    table = rows(run, e.CLIENT_STEPS, state=state, net=net)
+    table = rows(run, "client_steps", state=state, net=net)
     best = r.score_best(table, ["client", "attacker"], r.READERS)
     return best["evaluation"].max() - best["training"].max()
 
@@ -271,7 +271,7 @@ predict("M3", lambda run: measure_cost_of_mode(run, "trained", NORM))
 # --- a server that waits; noise ---
 def measure_lead_of_waiting(run):
     """Return the best attack's lead over the prior guess on a trained network, after 160 rounds."""
-    prior = r.score_baseline(rows(run, e.WAITING), ["state", "rounds"])["trained", 160]
+    prior = r.score_baseline(rows(run, "waiting"), ["state", "rounds"])["trained", 160]
     return r.score_waiting(run)["trained", 160] - prior
 
 
@@ -296,7 +296,7 @@ predict("N2", lambda run: list_costs(run, 0.028, 0.029)[0])
 # --- proofs ---
 def average_proven(run, *by, **settings):
     """Return the means by cells of the updates on which labels are proven."""
-    table = run.best_rows(e.PROVEN)
+    table = run.best_rows("proven")
     means = table[having(**settings)(table)].groupby(list(by))
     return means[["proven", "gain"]].mean()
 
@@ -305,7 +305,7 @@ def measure_middle_batches(run):
     """Return the proven shares of batches of 32 on the fresh wide network, and on the fresh LeNet."""
     cell = {"state": "untrained", "batch_size": 32, "precision": "single"}
     nets = (proofs.WIDE, "lenet")
-    return tuple(run.cell(e.PROVEN, "proven", net=net, **cell) for net in nets)
+    return tuple(run.cell("proven", "proven", net=net, **cell) for net in nets)
 
 
 def measure_least_gap(run):
@@ -320,7 +320,7 @@ def measure_least_gap(run):
 
 def measure_broken(run):
     """Return the largest share of updates with a proof, over clients that break a condition."""
-    table = run.best_rows(e.PROOFS)
+    table = run.best_rows("proofs")
     broken = table[table["client"].isin(list(proofs.BROKEN))]
     return broken.groupby("client")["shown"].mean().max()
 
@@ -328,29 +328,29 @@ def measure_broken(run):
 predict(
     "P1",
     lambda run: Number.least(
-        run.cells(e.PROVEN, state="untrained", batch_size=8), "proven"
+        run.cells("proven", state="untrained", batch_size=8), "proven"
     ),
 )
 predict("P2", measure_middle_batches)
-predict("P3", lambda run: Number.most(run.cells(e.PROVEN, batch_size=128), "proven"))
+predict("P3", lambda run: Number.most(run.cells("proven", batch_size=128), "proven"))
 predict("P4", measure_least_gap)
-predict("P5", lambda run: Number.least(run.cells(e.PROVEN), "gain"))
-predict("P6", lambda run: run.best_rows(e.PROOFS)["wrong"].max())
+predict("P5", lambda run: Number.least(run.cells("proven"), "gain"))
+predict("P6", lambda run: run.best_rows("proofs")["wrong"].max())
 predict("P7", measure_broken)
-predict("P8", lambda run: run.best_rows(e.SPLIT_PROOFS)["wrong"].max())
+predict("P8", lambda run: run.best_rows("split_proofs")["wrong"].max())
 
 
 # --- differential privacy ---
 def find_best_under(run, mechanism, epsilon):
     """Return the best attack on an untrained network under a mechanism: a row of `ranking.find_best`."""
     cell = {"mechanism": mechanism, "epsilon": epsilon, "state": "untrained"}
-    table, by = rows(run, e.PRIVATE, **cell), list(cell)
+    table, by = rows(run, "private", **cell), list(cell)
     return r.find_best(table, by, private.ATTACKS).iloc[0]
 
 
 def select_canaries(run, mechanisms, epsilons, states=("untrained", "trained")):
     """Return the rows on canaries of some mechanisms."""
-    table = run.best_rows(e.CANARY)
+    table = run.best_rows("private_canary")
     where = {"mechanism": mechanisms, "epsilon": epsilons, "state": list(states)}
     return table[having(**where)(table)]
 
@@ -389,13 +389,13 @@ predict("D7", lambda run: Number.of(find_best_under(run, private.AFTER, 1), "iac
 # --- tables of other papers ---
 def measure_depth(hidden):
     """Measure iLRG's LnAcc at a depth."""
-    return lambda run: run.cell(e.DEPTH, "lnacc", hidden=hidden, attack="iLRG")
+    return lambda run: run.cell("depth", "lnacc", hidden=hidden, attack="iLRG")
 
 
 def measure_peeling(data, size):
     """Measure the share of samples that peeling can reach."""
     cell = {"data": data, "batch_size": size, "inputs": "pixels", "bias": "none"}
-    return lambda run: run.cell(e.EXCLUSIVE, "peeled", **cell)
+    return lambda run: run.cell("exclusive", "peeled", **cell)
 
 
 def measure_later_lead(state, first, other):
@@ -403,7 +403,7 @@ def measure_later_lead(state, first, other):
 
     def measure(run):
         values = (
-            run.by_trial(e.ROUNDS, state=state, attack=attack, rounds=rounds)
+            run.by_trial("rounds", state=state, attack=attack, rounds=rounds)
             for attack, rounds in (first, other)
         )
         return run.mean(next(values) - next(values))

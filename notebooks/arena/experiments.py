@@ -91,10 +91,6 @@ NETWORKS = contested(
     + grid(**_DEEP, state="trained")
     + grid(**_DEEP, state="trained", attack=KNOWS),
     trials=(2, 20),
-    recorded_as={
-        name: {}
-        for name in ("models", "vgg", "resnet", "vgg_trained", "resnet_trained")
-    },
 )
 KINDS = {"CLDR names": "textcnn", "wine": "fcn3-256", "breast cancer": "fcn3-256"}
 
@@ -124,7 +120,6 @@ TRAINED = Experiment(
     + of_kinds("network", number=[0, 1, 2, 3, 4]),
     values=ACCURACY,
     exact=True,
-    recorded_as={"trained": {}, "inputs_trained": {}},
 )
 
 
@@ -258,7 +253,6 @@ CLIENT_STEPS = contested(
     + [s for m in MODES for s in grid(**m, data="MNIST", state=STATES, **_USUAL)],
     trials=(2, 20),
     also=TOLD,
-    recorded_as={"softened": EVALUATED, "modes": {"labelling": HARD}},
 )
 
 
@@ -324,13 +318,6 @@ FEDERATIONS = Experiment(
     + filters(False, (PERCENTILE, SVT), rounds=300, **_MANY, **_TEN, trials=3)[1:],
     trials=(1, 10),
     values=ACCURACY,
-    recorded_as={
-        "utility": {},
-        "spread": {
-            "defence": lambda rows: np.where(rows["strength"] > 0, "noise", "none")
-        },
-        "filters_cost": {},
-    },
 )
 
 

@@ -98,7 +98,7 @@ def draw_models(run):
 
 def draw_conditions(run):
     """Draw the best attack by composition of the batch, on the left, and by training scheme."""
-    parts = {"composition": e.COMPOSED, "scheme": e.BY_SCHEME}
+    parts = {"composition": "compositions", "scheme": "schemes"}
     figure = Figure(figsize=(7.6, 5), layout="constrained")
     for ax, (axis, experiment) in zip(
         figure.subplots(1, 2), parts.items(), strict=True

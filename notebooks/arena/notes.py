@@ -60,7 +60,7 @@ def board(run):
     behind = trained.max(axis=1) - trained["LLG"]
     far = behind.drop("lenet")[trained.drop("lenet").idxmax(axis=1) != "after SPEAR"]
     over = (mean["ZLG"] - mean["prior guess"]).drop("lenet", level="net").max()
-    trained = run.best(e.TRAINED)
+    trained = run.best("test_accuracy")
     right = trained[~trained["data"].isin(list(e.KINDS))]
     right = right.groupby("network", sort=False)["accuracy"].mean()
     answered_rows = rows[

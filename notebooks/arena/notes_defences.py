@@ -6,7 +6,6 @@ from fedleak import models
 from notebooks.show import markdown
 from fedleak_book.experiments import Number, predictions
 from fedleak_book.experiments.kinds import NUMBER, interval
-from notebooks.arena import experiments as e
 from notebooks.arena.ranking import average_by_network, average_waiting
 from notebooks.arena.ranking import compare_informed
 from notebooks.arena.ranking import compare_noise
@@ -50,11 +49,11 @@ def balance(run):
         }
         for row in compare_informed(run)
     )
-    rlu = load_rows(run, e.DEFENCES).query(
+    rlu = load_rows(run, "defences").query(
         "defence == 'noise' and state == 'untrained' and attack == 'RLU'"
     )
     rlu = rlu.groupby("strength")["iacc"].mean()
-    bare = select_trainings(run.best_rows(e.FEDERATIONS))
+    bare = select_trainings(run.best_rows("federations"))
     bare = bare.query("defence == 'none'")["accuracy"]
     return parts(
         f"""
@@ -130,7 +129,7 @@ def noise(run):
 
 def knowledge(run):
     """Value of knowledge"""
-    rows = load_rows(run, e.LADDER).query(
+    rows = load_rows(run, "ladder").query(
         "state == 'trained' and rung == '+ many images a class'"
     )
     ((_, wide, cell),) = split_cells(rows, ["rung"])
@@ -144,7 +143,7 @@ def knowledge(run):
 
 def refused(run):
     """Rejected updates"""
-    tables = load_networks(run), load_rows(run, e.BY_SCHEME), load_rows(run, e.DEFENCES)
+    tables = load_networks(run), load_rows(run, "schemes"), load_rows(run, "defences")
     out = pd.concat(tables, ignore_index=True).query("iacc.isna()")
     why = (
         out["reason"]
@@ -166,8 +165,8 @@ def refused(run):
 
 def of_others(run):
     """What came of them, in words."""
-    depth = [run.cell(e.DEPTH, hidden=n, attack="iLRG") for n in range(5)]
-    least = min(run.cell(e.DEPTH, hidden=n, attack="RLU") for n in range(5))
+    depth = [run.cell("depth", hidden=n, attack="iLRG") for n in range(5)]
+    least = min(run.cell("depth", hidden=n, attack="RLU") for n in range(5))
     assert least > 0.99
     assert depth == sorted(depth)
     ceilings = [f"arena-R{n}" for n in range(6, 12)]

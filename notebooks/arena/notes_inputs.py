@@ -88,7 +88,7 @@ def soft(run):
 
 def split_rows(run):
     """How many batches of eight rows or texts "after SPEAR" splits: answered, all, and the least iAcc, by network and data."""
-    split = load_rows(run, e.INPUTS).query(
+    split = load_rows(run, "inputs").query(
         "attack == 'after SPEAR' and batch_size == 8"
     )
     return split.groupby(["state", "data"])["iacc"].agg(["count", "size", "min"])
@@ -121,20 +121,20 @@ def inputs(run):
         for name in names
         for row in cells[cells["data"] == name].to_dict("records")
     )
-    out = load_rows(run, e.INPUTS).query("iacc.isna()")
+    out = load_rows(run, "inputs").query("iacc.isna()")
     why = out["reason"].str.replace(r"\d+ (samples|steps)", r"K \1", regex=True)
     out = out.assign(why=why.str.replace(r"got \d+ ", "got r ", regex=True))
     out = out.groupby(["attack", "why"], sort=False)
     out = out.agg(
         data=("data", lambda d: ", ".join(dict.fromkeys(d))), updates=("trial", "size")
     )
-    right = run.cells(e.TRAINED, data=list(e.KINDS))
+    right = run.cells("test_accuracy", data=list(e.KINDS))
     right = right.groupby("data", sort=False)["accuracy"]
     right = ", ".join(
         f"{data} {low:.2f} to {high:.2f}"
         for data, low, high in right.agg(["min", "max"]).itertuples()
     )
-    traces = run.best(e.TRACES)
+    traces = run.best("traces")
     traces = traces[["data", "state", "batch_size", "idle", "named", "wrong", "n"]]
     traces = traces.rename(columns={"idle": "units at 0", "batch_size": "B"})
     return parts(

@@ -5,7 +5,6 @@ import pandas as pd
 from fedleak import models
 from notebooks.show import markdown
 from fedleak_book.experiments import Number, predictions
-from notebooks.arena import experiments as e
 from notebooks.arena.ranking import READERS
 from notebooks.arena.ranking import compare_deep
 from notebooks.arena.ranking import compare_fresh, compare_lenets
@@ -101,7 +100,7 @@ def fresh(run):
         }
         for row in compare_fresh(run)
     )
-    recorded = run.recorded_rows(e.ANEW) is not None
+    recorded = run.recorded("anew") is not None
     return parts(
         "Means over networks, with 95 % intervals over them"
         + ("." if recorded else ": not recorded, of this run alone."),
@@ -121,11 +120,11 @@ def others(run):
                 f"{row[v]:.3f} [{row[f'{v} low']:.3f}, {row[f'{v} high']:.3f}]"
                 for v in values
             )
-            keys = {k: row[k] for k in (*experiment.axes, *experiment.by) if k in row}
+            keys = {k: row[k] for k in run.recorded(experiment).cells_by if k in row}
             yield keys | dict(zip(values, texts)) | {"n": row["n"]}
 
-    rounds = e.ROUNDS.fixed
-    ilrg = run.best_rows(e.DEPTH).query("attack == 'iLRG'").groupby("hidden")["lnacc"]
+    rounds = run.recorded("rounds").fixed
+    ilrg = run.best_rows("depth").query("attack == 'iLRG'").groupby("hidden")["lnacc"]
     items = run.published.items
     printed = [items[f"arena-R{n + 1}"].printed for n in ilrg.groups]
     assert (ilrg.min() <= printed).all()
@@ -145,7 +144,7 @@ def others(run):
         Every printed value lies between the lowest and the highest of our networks. LLG+ and RLU
         read the same updates, with 500 auxiliary images.
         """,
-        markdown(cells(e.DEPTH, "lnacc")),
+        markdown(cells("depth", "lnacc")),
         """
         **Samples that peeling can reach.** A neuron with a ReLU that one sample of a batch alone activates has that sample's input in its
         gradient {cite:p}`pan2022exclusivity`. Once such samples are removed, others become alone, and so on. The share reached in the end bounds
@@ -153,7 +152,7 @@ def others(run):
         below: *alone* at first, *peeled* in the end. We count activations only, in double precision, and ran no attack. n counts networks, with ten batches
         each. CIFAR-10 is the 8,380 images that the recorded run had.
         """,
-        markdown(cells(e.EXCLUSIVE, "alone", "peeled")),
+        markdown(cells("exclusive", "alone", "peeled")),
         f"""
         **Many rounds of one client.** LDIA {{cite:p}}`gu2023ldia` trains a network on the changes of shadow clients' heads in the rounds that it
         observes. We had its released code and the paper's abstract, so its printed values are not compared. LDIA (reimplemented) is our smaller reimplementation: a
@@ -163,7 +162,7 @@ def others(run):
         The loss is LDIA's. The other attacks read each round separately, and their shares are averaged. The learned attacker is trained again in
         every round, for {rounds["iterations"]} iterations, and takes part where the network is trained. n counts federations.
         """,
-        markdown(cells(e.ROUNDS, "iacc", "cosine")),
+        markdown(cells("rounds", "iacc", "cosine")),
         """
         According to its code, Fed-Listing {cite:p}`nakarmi2026fedlisting` does the same on graphs: it uses the last layer's changes of all rounds, and shadow clients of
         four kinds. We have none of its graphs, and only the abstract of *Whispers of Data* {cite:p}`ma2025whispers`. Neither is compared.
@@ -173,7 +172,7 @@ def others(run):
 
 def ten(run):
     """The learned attacker's leads on ten networks of each kind, as a table and in a sentence, from recorded rows."""
-    if run.recorded_rows(e.ANEW) is None and run.profile != "paper":
+    if run.recorded("anew") is None and run.profile != "paper":
         return "**Not recorded**: one network of this run decides nothing."
     rows = pd.DataFrame(compare_fresh(run))
     ends = zip(rows["lead"], rows["lead low"], rows["lead high"], strict=True)
@@ -197,7 +196,7 @@ def ten(run):
 def conditions(run):
     """Lead over the prior guess, by composition"""
     by = ["state", "composition"]
-    rows = load_rows(run, e.COMPOSED)
+    rows = load_rows(run, "compositions")
     over = find_best(rows, by, READERS).set_index(by)
     over = over.assign(prior=score_baseline(rows, by)).reset_index()
     even = (

@@ -41,14 +41,10 @@ def find_networks(rows):
 
 
 @cache
-def load_rows(run, *experiments, now=False):
-    """Return the trial rows of some experiments with their networks: recorded ones where there are any, or this run's (`now`)."""
-    tables = [
-        run.rows(x).assign(source=NOW) if now else run.best_rows(x) for x in experiments
-    ]
-    return pd.concat(
-        [t.assign(network=find_networks(t)) for t in tables], ignore_index=True
-    )
+def load_rows(run, name):
+    """Return the trial rows of a record with their networks."""
+    rows = run.best_rows(name)
+    return rows.assign(network=find_networks(rows))
 
 
 def keep_complete(table, by):
@@ -140,16 +136,16 @@ RESCORED = {
 }
 RESCORED |= {name: USUAL[name] for name in ("composition", "scheme", "defence")}
 RESCORED |= {"labelling": "one-hot"}
-"""The setting of `e.ANEW`; a column that a table lacks has its usual value, and any network and batch size will do."""
+"""The setting of the record `anew`; a column that a table lacks has its usual value, and any network and batch size will do."""
 
 
 def rescore(run, cells_of_best):
-    """Replace, in rows of `find_best`, the score of an attack that ran on ten further networks (`e.ANEW`) by that one.
+    """Replace, in rows of `find_best`, the score of an attack that ran on ten further networks (`anew`) by that one.
 
     The lead is replaced where the second attack ran there, too. So a setting has one number on all pages, that of the
     most networks, on which no attack was picked.
     """
-    anew = run.best_rows(e.ANEW)
+    anew = run.best_rows("anew")
     if (anew["source"] == NOW).any():
         return cells_of_best
     scores = anew.set_index(["net", "batch_size", "attack", "trial"])[
@@ -218,22 +214,22 @@ def score_baseline(table, by, name="prior guess"):
 
 def load_networks(run):
     """Return the rows of all networks, by batch size."""
-    return load_rows(run, e.NETWORKS).sort_values("batch_size", kind="stable")
+    return load_rows(run, "networks").sort_values("batch_size", kind="stable")
 
 
 def load_lenets(run):
     """Return the rows of LeNets, at every state and batch size."""
-    return load_rows(run, e.NETWORKS).query("net == 'lenet'")
+    return load_rows(run, "networks").query("net == 'lenet'")
 
 
 def load_labellings(run):
     """Return LeNet's rows of the experiment on clients' labelling (hard or soft labels), all in evaluation mode."""
-    return load_rows(run, e.CLIENT_STEPS).query("net == 'lenet'")
+    return load_rows(run, "client_steps").query("net == 'lenet'")
 
 
 def load_modes(run):
     """Return the rows by the modes, training or evaluation, in which client and attacker have the network."""
-    return load_rows(run, e.CLIENT_STEPS).query("net != 'lenet'")
+    return load_rows(run, "client_steps").query("net != 'lenet'")
 
 
 def select_trainings(rows):
@@ -253,7 +249,7 @@ def compare_lenets(run):
 
 def compare_deep(run):
     """Yield, per trained deep network and batch size, iAcc of our attackers and of the best published attack, with our leads."""
-    table = load_rows(run, e.NETWORKS).query("net != 'lenet' and state == 'trained'")
+    table = load_rows(run, "networks").query("net != 'lenet' and state == 'trained'")
     for (net, size), wide, cell in split_cells(table, ["net", "batch_size"]):
         mean, rivals = wide.mean(), [name for name in wide if name not in UNPUBLISHED]
         best = cells.best_of(wide, network_by_trial(cell), among=rivals)
@@ -273,7 +269,7 @@ def compare_combined(run):
 
     It is *after SPEAR* where that splits a batch, and the learned attacker elsewhere.
     """
-    table = load_rows(run, e.NETWORKS).query("state == 'trained'")
+    table = load_rows(run, "networks").query("state == 'trained'")
     split = table.query("attack == 'after SPEAR'")
     split = split.set_index(["net", "batch_size", "trial"])["iacc"].dropna()
     for (net, size), wide, cell in split_cells(table, ["net", "batch_size"]):
@@ -292,7 +288,7 @@ def compare_combined(run):
 def compare_fresh(run):
     """Yield, per network and batch size, the leads on ten fresh networks: learned attacker over rival, rival over prior guess."""
     by = ["net", "batch_size"]
-    rows = run.best_rows(e.ANEW)
+    rows = run.best_rows("anew")
     wide = rows.pivot(index=[*by, "trial"], columns="attack", values="iacc")
     for (net, size), cell in wide.groupby(by, sort=False):
         (rival,) = set(cell.dropna(axis=1)) - {"learned", "prior guess"}
@@ -313,7 +309,7 @@ def compare_fresh(run):
 
 def compare_informed(run):
     """Yield, per defence and strength, the learned attacker informed of it, its gain by that, and its lead over the best other."""
-    table = load_rows(run, e.DEFENCES).query(
+    table = load_rows(run, "defences").query(
         "state == 'trained' and defence not in ('none', 'no last bias')"
     )
     for (defence, strength), wide, cell in split_cells(table, ["defence", "strength"]):
@@ -332,9 +328,9 @@ def compare_informed(run):
 def load_kinds(run):
     """Return the rows of texts and tables, with those of images (LeNet on MNIST) under the same conditions."""
     images = load_lenets(run).query("batch_size == [8, 32]")
-    steps = load_rows(run, e.BY_SCHEME).query("scheme == 'FedAvg'")
+    steps = load_rows(run, "schemes").query("scheme == 'FedAvg'")
     images, steps = images.assign(scheme="FedSGD"), steps.assign(batch_size=32)
-    tables = images, steps, load_rows(run, e.INPUTS)
+    tables = images, steps, load_rows(run, "inputs")
     return pd.concat(tables, ignore_index=True)
 
 
@@ -355,7 +351,7 @@ def list_rejecting(run, *data):
 
 def compare_by_data(run):
     """Return the learned attacker's leads over the best other attack that reads the update: per data, one per batch size."""
-    table = load_rows(run, e.INPUTS).query("state == 'trained' and scheme == 'FedSGD'")
+    table = load_rows(run, "inputs").query("state == 'trained' and scheme == 'FedSGD'")
     gaps = {}
     for (data, _), wide, _ in split_cells(table, ["data", "batch_size"]):
         lead, _ = cells.lead_of(wide, "learned", list_rivals(wide, "learned"))
@@ -404,42 +400,31 @@ def balance_defences(attack, sums, learnt):
 
 @cache
 def load_balance(run):
-    """Return `balance_defences` of the recorded rows; defences without a record are compared within this run's rows."""
-    parts = e.DEFENCES, e.AGGREGATION
-    learnt = select_trainings(run.best_rows(e.FEDERATIONS))
-    table = balance_defences(*(load_rows(run, x) for x in parts), learnt)
-    if run.recorded_rows(e.DEFENCES) is None:
-        return table
-    names = {s["defence"] for s in e.DEFENCES.settings(run.profile)} - set(
-        table["defence"]
-    )
-    if not names:
-        return table
-    learnt = select_trainings(run.rows(e.FEDERATIONS))
-    now = balance_defences(*(load_rows(run, x, now=True) for x in parts), learnt)
-    now = now[now["defence"].isin(names)]
-    return pd.concat([table, now.assign(defence=now["defence"] + " (this run)")])
+    """Return `balance_defences` of the rows."""
+    learnt = select_trainings(run.best_rows("federations"))
+    rows = load_rows(run, "defences"), load_rows(run, "aggregation")
+    return balance_defences(*rows, learnt)
 
 
 def load_rungs(run):
     """Return the ladder's rows with those of the two servers behind secure aggregation."""
-    sums = load_rows(run, e.AGGREGATION)
+    sums = load_rows(run, "aggregation")
     who = np.where(sums["attack"].isin(MALICIOUS_ATTACKS), "malicious", "passive")
     sums = sums.assign(rung=[f"only the sum, {server}" for server in who])
-    return pd.concat([load_rows(run, e.LADDER), sums], ignore_index=True)
+    return pd.concat([load_rows(run, "ladder"), sums], ignore_index=True)
 
 
 def average_waiting(run):
     """Return the mean iAcc over the clients, by state, rounds and attack, of a server that waits."""
     return (
-        load_rows(run, e.WAITING).groupby(["state", "rounds", "attack"])["iacc"].mean()
+        load_rows(run, "waiting").groupby(["state", "rounds", "attack"])["iacc"].mean()
     )
 
 
 def score_waiting(run):
     """Return the best attack's iAcc by state and rounds of a server that waits, on runs that it was not picked on."""
     return score_best(
-        load_rows(run, e.WAITING),
+        load_rows(run, "waiting"),
         ["state", "rounds"],
         [name for name in e.PATIENT if name in READERS],
     )
@@ -448,7 +433,7 @@ def score_waiting(run):
 def compare_noise(run):
     """Yield, per way to train, the accuracy without noise and with it, from the same starts, and the cost of the noise."""
     way = ["data", "participants", "lr", "rounds"]
-    rows = run.best_rows(e.FEDERATIONS).query("rounds in @e.NOISE_ROUNDS")
+    rows = run.best_rows("federations").query("rounds in @e.NOISE_ROUNDS")
     wide = rows.pivot_table(
         index=[*way, "trial"], columns="strength", values="accuracy", sort=False
     )
@@ -462,42 +447,6 @@ def compare_noise(run):
         }
         row |= {"cost": cost.mean(), "low": low, "high": high, "n": len(cell)}
         yield row | {"noise": row["lr"] * loud / row["participants"] ** 0.5}
-
-
-def list_new_attacks(run):
-    """List the attacks that are declared and in no recorded contest; none unless all contests are recorded. Nothing runs."""
-    recorded = [run.recorded_rows(x) for x in e.CONTESTS]
-    if any(rows is None for rows in recorded):
-        return set()
-    declared = {s["attack"] for x in e.CONTESTS for s in x.settings(run.profile)}
-    return declared - {attack for rows in recorded for attack in rows["attack"]}
-
-
-def score_new_attacks(run, experiment, new):
-    """Score new attacks in this run, by state, on the cells that they answered: iAcc, best of the others, prior guess."""
-    rows = load_rows(run, experiment, now=True)
-    previous = set(rows["attack"]) - new
-    cell = [c for c in experiment.axes if c not in ("attack", "trials")]
-    full = keep_complete(rows, cell)
-    others = find_best(full, cell, previous)[[*cell, "iacc"]].rename(
-        columns={"iacc": "best"}
-    )
-    prior = score_baseline(full, cell).rename("prior").reset_index()
-    scores = (
-        full[full["attack"].isin(new)]
-        .groupby([*cell, "attack"], sort=False)["iacc"]
-        .agg(["mean", "size"])
-    )
-    scores = scores.reset_index().merge(others, how="left").merge(prior, how="left")
-    values = {"iacc": ("mean", "mean"), "n": ("size", "sum"), "cells": ("mean", "size")}
-    values |= {"best": ("best", "mean"), "prior": ("prior", "mean")}
-    scores = scores.groupby(["state", "attack"], sort=False).agg(**values).reset_index()
-    asked = rows[cell].drop_duplicates()["state"].value_counts()
-    cells = [
-        f"{c} of {asked[s]}"
-        for c, s in zip(scores["cells"], scores["state"], strict=True)
-    ]
-    return scores.assign(experiment=experiment.name, cells=cells)
 
 
 def score_under_defence(run, state, **settings):

@@ -3,8 +3,8 @@
 import pandas as pd
 
 from fedleak_book.experiments import records
+from fedleak_book.experiments.kinds import rate
 from fedleak_book.experiments.results import Recorded
-from notebooks.arena.experiments import FEDERATIONS, FILTERS
 from notebooks.arena.experiments_updates import FLOORS
 from notebooks.arena.ranking import DEFENCE_CELL, find_best, find_networks
 from notebooks.arena.ranking import select_trainings
@@ -12,6 +12,7 @@ from notebooks.filters.experiments import STRENGTHS
 from notebooks.show import table
 
 WORDS = {"PercentilePrivacy": "percentile", "SVTPrivacy": "fraction"}
+ACCURACY = {"accuracy": rate(1000)}
 INTERVAL = ["iacc", "iacc low", "iacc high"]
 
 
@@ -36,7 +37,7 @@ def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
     rows = select_trainings(rows)
     filtered = rows["defence"].isin([*STRENGTHS])
     bare = (rows["defence"] == "none") & rows["trial"].isin(rows["trial"][filtered])
-    return records.summarise(rows[filtered | bare], DEFENCE_CELL, FEDERATIONS.values)
+    return records.summarise(rows[filtered | bare], DEFENCE_CELL, ACCURACY)
 
 
 def filters(read: pd.DataFrame, costs: pd.DataFrame) -> str:
@@ -67,5 +68,5 @@ def filters(read: pd.DataFrame, costs: pd.DataFrame) -> str:
 def fragments() -> dict[str, str]:
     """Return the table."""
     run = Recorded("arena", device="cpu")
-    costs = accuracies(run.best_rows(FEDERATIONS))
-    return {"filters": filters(run.best_rows(FILTERS), costs)}
+    costs = accuracies(run.best_rows("federations"))
+    return {"filters": filters(run.best_rows("filters"), costs)}

@@ -7,31 +7,7 @@ import pandas as pd
 
 from fedleak_book.experiments import Claims
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, RATE
-from notebooks.gdbr.experiments import (
-    CHOICES,
-    CHOICES_MODES,
-    CHOICES_NORMS,
-    CHOICES_RESNET,
-    DUMMIES,
-    FIG2,
-    FIG2_CHOICES,
-    FIG3,
-    FIG3_CHOICES,
-    FIG3_MNIST,
-    FIG4,
-    FIG4_CHOICES,
-    FIG4_NORMALISED,
-    FIG5A,
-    FIG5A_CHOICES,
-    FIG6,
-    FIG6_CHOICES,
-    FIG6_MODES,
-    FIG6_NORMS,
-    FIG6_RESNET,
-    TABLE1,
-    TABLE2,
-    TRUE,
-)
+from notebooks.gdbr.experiments import TRUE
 from notebooks.gdbr.experiments_choices import ANY, FIFTH, HALF, INITS, SCALES, WIDTHS
 from notebooks.gdbr.experiments_clients import FORMS, MODES, NETS, PAIRS, TITLES
 from notebooks.gdbr.experiments_modes import NOISE_SCALES
@@ -59,9 +35,13 @@ def in_modes(net, batch_norm, dropouts=(OFF, ONE_HALF)):
 
 
 IN_MODES = [  # the experiments of Tables I and II and of Fig. 6, and a network's cells
-    (CHOICES_MODES, FIG6_MODES, in_modes("alexnet", NONE) + in_modes("vgg11", OWN)),
-    (CHOICES_NORMS, FIG6_NORMS, in_modes("vgg11", NONE) + in_modes("vgg11", STORED)),
-    (CHOICES_RESNET, FIG6_RESNET, in_modes("resnet18-conv", OWN, (OFF,))),
+    ("choices_modes", "fig6_modes", in_modes("alexnet", NONE) + in_modes("vgg11", OWN)),
+    (
+        "choices_norms",
+        "fig6_norms",
+        in_modes("vgg11", NONE) + in_modes("vgg11", STORED),
+    ),
+    ("choices_resnet", "fig6_resnet", in_modes("resnet18-conv", OWN, (OFF,))),
 ]
 
 # --- Fig. 2 ---
@@ -74,10 +54,10 @@ for id, value in {
 }.items():
     for init in INITS:
         options = dict(statistic=lambda t: t.iloc[0], value=value)
-        claim(f"fig2{id}", of=FIG2, filters={"init": init}, **options)
+        claim(f"fig2{id}", of="fig2", filters={"init": init}, **options)
         for scale, widths in itertools.product(SCALES, WIDTHS["resnet18-conv"]):
             chosen = dict(init=init, scale=scale, widths=widths)
-            claim(f"fig2{id}", of=FIG2_CHOICES, filters=chosen, **options)
+            claim(f"fig2{id}", of="fig2_choices", filters=chosen, **options)
 
 
 # --- Table I ---
@@ -86,11 +66,11 @@ def single_higher(t):
     return (t["single"] > t["random"]).mean()
 
 
-printed = dict(of=TABLE1, filters=dict(net=NETS, init="positive", form="paper"))
+printed = dict(of="table1", filters=dict(net=NETS, init="positive", form="paper"))
 claim("tab1-single", single_higher, wide="scheme", kind=MEAN, **printed)
 claim("claim80-positive", lambda t: t.min(), kind=SHARE, **printed)
 chosen = dict(net=NETS, init="default", form="paper", scheme="random")
-claim("claim80-default", lambda t: t.min(), TABLE1, filters=chosen, kind=SHARE)
+claim("claim80-default", lambda t: t.min(), "table1", filters=chosen, kind=SHARE)
 
 
 # --- Table II ---
@@ -101,7 +81,7 @@ def apart(first, second):
 
 for scale in ("normalised", "raw"):
     for name, net in {"mean": NETS, **{TITLES[net]: net for net in NETS}}.items():
-        options = dict(of=TABLE2, wide="auxiliary", kind=LOST)
+        options = dict(of="table2", wide="auxiliary", kind=LOST)
         options |= dict(filters=dict(scheme="random", scale=scale, net=net))
         options |= dict(reading=f"{scale} pixels, {name}")
         claim("tab2-comparable", apart("aux", "dummy"), **options)
@@ -120,7 +100,7 @@ for choice, k in itertools.product(CHOSEN, (1000, 100)):
     options = dict(wide="auxiliary", kind=LOST, filters=choice | {"scheme": "random"})
     data = PAIRS[choice["net"]][1]
     ahead = over_dummies(-1 if data == "mnist" else 1, k)
-    claim(f"tab2-{data}-order", ahead, CHOICES, **options)
+    claim(f"tab2-{data}-order", ahead, "choices", **options)
 for experiment, _, modes in IN_MODES:
     for mode, k in itertools.product(modes, (1000, 100)):
         if (mode["batch_norm"], mode["dropout"]) != (NONE, OFF):  # `choices` has these
@@ -128,7 +108,7 @@ for experiment, _, modes in IN_MODES:
             options |= dict(filters=mode | {"scheme": "random"})
             name = f"tab2-{PAIRS[mode['net']][1]}-order"
             claim(name, over_dummies(1, k), experiment, **options)
-claim("tab2-embeddings", lambda t: t.iloc[(t - 1).abs().argmax()], DUMMIES)
+claim("tab2-embeddings", lambda t: t.iloc[(t - 1).abs().argmax()], "dummies")
 
 
 # --- Fig. 3 ---
@@ -144,14 +124,14 @@ def wins(rows):
 
 
 for net, name in SHORT.items():
-    claim(f"fig3-{name}-wins", wins, FIG3, filters={"net": net}, rows=True, kind=MEAN)
+    claim(f"fig3-{name}-wins", wins, "fig3", filters={"net": net}, rows=True, kind=MEAN)
     options = dict(filters={"net": net, "attack": "GDBR"}, kind=RATE)
-    claim(f"fig3-{name}-worst", lambda t: t.min(), FIG3, **options)
-scanned = [c for c in CHOSEN if c["net"] in {s["net"] for s in FIG3_CHOICES.paper}]
+    claim(f"fig3-{name}-worst", lambda t: t.min(), "fig3", **options)
+scanned = [c for c in CHOSEN if c["net"] in ("lenet", "vgg11")]
 for choice, composition in itertools.product(scanned, (HALF, FIFTH, ANY)):
     name, choice = SHORT[choice["net"]], choice | {"composition": composition}
     options = dict(filters=choice | {"attack": "GDBR"}, kind=RATE)
-    of = FIG3_MNIST if choice["net"] == "lenet" else FIG3_CHOICES
+    of = "fig3_mnist" if choice["net"] == "lenet" else "fig3_choices"
     claim(f"fig3-{name}-wins", wins, of, filters=choice, rows=True, kind=MEAN)
     claim(f"fig3-{name}-worst", lambda t: t.min(), of, **options)
 
@@ -182,11 +162,11 @@ def mask(t):
 note = "GDBR beside the best baseline that does not get the true gradient"
 nets = [dict(net="mlp6")]
 nets += [dict(net="alexnet", widths=widths) for widths in WIDTHS["alexnet"]]
-scanned = [(FIG5A_CHOICES, net | {"data": "svhn"}) for net in nets]
+scanned = [("fig5a_choices", net | {"data": "svhn"}) for net in nets]
 scanned = [
     (e, choice | {"scale": s}) for (e, choice), s in itertools.product(scanned, SCALES)
 ]
-for of, filters in [(FIG5A, None), *scanned]:
+for of, filters in [("fig5a", None), *scanned]:
     claim("fig5a-wins", lead, of, filters=filters, kind=LOST, note=note)
     claim("fig5a-mask", mask, of, filters=filters, kind=LOST)
 
@@ -212,15 +192,15 @@ def over_cifar10(t):
 
 PAPERS = {"form": "paper"}
 for scale in SCALES:
-    by_bottom(FIG4_CHOICES, "svhn", scale=scale)
-by_bottom(FIG4, "svhn", **PAPERS)  # pixels in [0, 1], with more networks
-by_bottom(FIG4, "cifar10", "pixels in [0, 1]", **PAPERS)
-by_bottom(FIG4_NORMALISED, "cifar10", "normalised pixels", **PAPERS)
+    by_bottom("fig4_choices", "svhn", scale=scale)
+by_bottom("fig4", "svhn", **PAPERS)  # pixels in [0, 1], with more networks
+by_bottom("fig4", "cifar10", "pixels in [0, 1]", **PAPERS)
+by_bottom("fig4_normalised", "cifar10", "normalised pixels", **PAPERS)
 for reading, layer in {"mean": LAYERS, **{f"#{k}": k for k in LAYERS}}.items():
     chosen = dict(data=["svhn", "cifar10"], init="positive", layer=layer)
     options = dict(reading=reading, kind=LOST)
-    recorded = [(FIG4_CHOICES, {"scale": scale}) for scale in SCALES]
-    recorded.append((FIG4, PAPERS))  # pixels in [0, 1], with more networks
+    recorded = [("fig4_choices", {"scale": scale}) for scale in SCALES]
+    recorded.append(("fig4", PAPERS))  # pixels in [0, 1], with more networks
     for of, how in recorded:
         filters = chosen | how
         claim("fig4-order", over_cifar10, of, wide="data", filters=filters, **options)
@@ -250,15 +230,15 @@ def defended(name, experiment, noise_scales=({},), **filters):
 
 paper = dict(form="paper", init="positive")
 for net, name in SHORT.items():
-    defended(name, FIG6, net=net, **paper)
+    defended(name, "fig6", net=net, **paper)
 for choice in CHOSEN:
-    defended(SHORT[choice["net"]], FIG6_CHOICES, **choice)
+    defended(SHORT[choice["net"]], "fig6_choices", **choice)
 noise_scales = [{"noise_scale": scale} for scale in NOISE_SCALES]
 for _, experiment, modes in IN_MODES:
     for mode in modes:
         defended(SHORT[mode["net"]], experiment, noise_scales, **mode)
 noise = paper | {"defence": "noise"}
-claim("fig6b-resnet", more_sensitive, FIG6, wide="level", filters=noise)
+claim("fig6b-resnet", more_sensitive, "fig6", wide="level", filters=noise)
 
 
 # --- our hypotheses, written down before the runs ---

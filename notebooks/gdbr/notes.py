@@ -16,7 +16,7 @@ CHOICE = ["net", "scale", "widths"]
 def random(run, init, form="paper", value="insacc"):
     """InsAcc on random batches from the penultimate layer, by network."""
     settings = dict(init=init, form=form, scheme="random")
-    return {net: run.cell(e.TABLE1, value, net=net, **settings) for net in PAIRS}
+    return {net: run.cell("table1", value, net=net, **settings) for net in PAIRS}
 
 
 def span(numbers, form="{:.0%}", to=" to "):
@@ -26,12 +26,12 @@ def span(numbers, form="{:.0%}", to=" to "):
 
 def fig2(run):
     """Fig. 2: scatter of the features, and a saturated softmax."""
-    skew = run.cell(e.FIG2, "skew_p", init="default")
+    skew = run.cell("fig2", "skew_p", init="default")
     spread = {
-        init: run.cell(e.FIG2, "spread", init=init) for init in ("positive", "default")
+        init: run.cell("fig2", "spread", init=init) for init in ("positive", "default")
     }
-    dead = run.cell(e.FIG2, "dead", init="default")
-    by_init = run.best(e.FIG2_CHOICES).groupby("init")
+    dead = run.cell("fig2", "dead", init="default")
+    by_init = run.best("fig2_choices").groupby("init")
     over = {
         (init, value): span(values[value], "{:.2g}")
         for init, values in by_init
@@ -58,12 +58,12 @@ def table1(run):
     """Table I: every plausible choice, and which layers are positive."""
     fits = random(run, "positive")
     above = [
-        run.cell(e.TABLE1, net=n, init="positive", form="paper", scheme="single")
+        run.cell("table1", net=n, init="positive", form="paper", scheme="single")
         - fits[n]
         for n in NETS
     ]
     ahead = sum(gap > 0 for gap in above)
-    cost = run.best(e.SPEED).query("width == 2048").iloc[0]
+    cost = run.best("speed").query("width == 2048").iloc[0]
     verdicts = Counter(
         row["verdict"]
         for row in run.values
@@ -75,14 +75,14 @@ def table1(run):
     layers = dict(net="lenet", scheme="random")
     last, two = (
         [
-            run.cell(e.POSITIVE_LAYERS, scale=s, positive=p, **layers)
+            run.cell("positive_layers", scale=s, positive=p, **layers)
             for s in ("raw", "normalised", "half")
         ]
         for p in ("the last layer", "the last two layers")
     )
     printed = lambda data: run.published.items[f"tab1-{data}-random"].published  # noqa: E731
     wide = {
-        p: run.cell(e.POSITIVE_LAYERS, net="vgg11", scheme="random", positive=p)
+        p: run.cell("positive_layers", net="vgg11", scheme="random", positive=p)
         for p in ("the last layer", "the last two layers")
     }
     return f"""
@@ -118,11 +118,11 @@ def table2(run):
     """Table II: the cause of the failure of dummies."""
     net = dict(net="alexnet", scale="normalised")
     ratio, measured = (
-        run.cell(e.DUMMIES, "ratio", **net),
-        run.cell(e.TABLE2, auxiliary="dummy", scheme="random", **net),
+        run.cell("dummies", "ratio", **net),
+        run.cell("table2", auxiliary="dummy", scheme="random", **net),
     )
-    moved = run.best(e.DUMMIES)["elsewhere"]
-    last = run.best(e.CHOICES).query("net == 'resnet18-conv' and auxiliary == 'dummy'")
+    moved = run.best("dummies")["elsewhere"]
+    last = run.best("choices").query("net == 'resnet18-conv' and auxiliary == 'dummy'")
     scales = last.groupby("scale")["insacc"]
     spread = 100 * (scales.max() - scales.min())
     printed = run.published.items["tab2-cifar100-insacc-dummy"].published
@@ -133,14 +133,14 @@ def table2(run):
         }
         for data in ("cifar10", "cifar100")
     )
-    of_resnet = run.best(e.CHOICES_RESNET).query("scheme == 'random'")
+    of_resnet = run.best("choices_resnet").query("scheme == 'random'")
     resnet = of_resnet.groupby("auxiliary")["insacc"].mean()
-    modes = run.best(e.CHOICES_MODES).query("scheme == 'random'")
+    modes = run.best("choices_modes").query("scheme == 'random'")
     by_mode = modes.groupby(["net", "dropout", "auxiliary"])
     networks, mode = by_mode["n"].min(), by_mode["insacc"].mean()
     batch_statistics, dropped = mode["vgg11"]["off"], mode["vgg11"]["0.5"]
     alexnet = mode["alexnet"]["0.5"]
-    plain = run.best(e.CHOICES).query("net == 'alexnet' and scheme == 'random'")
+    plain = run.best("choices").query("net == 'alexnet' and scheme == 'random'")
     plain = plain.groupby("auxiliary")["insacc"].mean()
     return f"""
     If the divisor is c times too large, every count shrinks to 1/c of its value. The rest goes to the class of the
@@ -167,7 +167,7 @@ def table2(run):
 
 def fig3(run):
     """Fig. 3: the input of the baselines."""
-    accuracies = run.best(e.FIG3_CHOICES).query("attack == 'GDBR'")
+    accuracies = run.best("fig3_choices").query("attack == 'GDBR'")
     worst = accuracies.groupby([*CHOICE, "composition"])["insacc"].min().groupby("net")
     low, high = worst.min(), worst.max()
     return f"""
@@ -182,19 +182,19 @@ def fig4(run):
     """Fig. 4: rounding, and normalised pixels."""
 
     def norm(layer, form):
-        return run.cell(e.FIG4_NORMALISED, layer=layer, form=form)
+        return run.cell("fig4_normalised", layer=layer, form=form)
 
     single = [
-        run.cell(e.FIG4, data=d, init="positive", form="one vector", layer=5)
+        run.cell("fig4", data=d, init="positive", form="one vector", layer=5)
         for d in ("mnist", "svhn", "cifar10")
     ]
     apart = [
-        run.cell(e.FIG4, data="svhn", init="positive", form="paper", layer=k)
-        - run.cell(e.FIG4, data="cifar10", init="positive", form="paper", layer=k)
+        run.cell("fig4", data="svhn", init="positive", form="paper", layer=k)
+        - run.cell("fig4", data="cifar10", init="positive", form="paper", layer=k)
         for k in (1, 2, 3, 4, 5, 6)
     ]
     assert max(apart) == apart[4]
-    cells = run.best(e.FIG4_CHOICES).query("init == 'positive'")
+    cells = run.best("fig4_choices").query("init == 'positive'")
     ahead = cells.groupby(["scale", "data"])["insacc"].mean().unstack()
     ahead = 100 * (ahead["svhn"] - ahead["cifar10"])
     return f"""
@@ -210,7 +210,7 @@ def fig4(run):
 
 def fig5a(run):
     """Fig. 5 (a): the mask, and every choice."""
-    cells = run.best(e.FIG5A_CHOICES).query("data == 'svhn' and mode != @e.TRUE")
+    cells = run.best("fig5a_choices").query("data == 'svhn' and mode != @e.TRUE")
     first = cells["attack"].eq("GDBR")
     true_layer, rest = (
         cells[rows].groupby(CHOICE, dropna=False)["insacc"].max()
@@ -220,7 +220,7 @@ def fig5a(run):
     ahead = {net: span(gaps, "{:.0f}") for net, gaps in lead}
     return f"""
     The mask keeps half of the true entries. It is the only substitute with which the baselines recover about half of the labels:
-    {run.cell(e.FIG5A, attack="ZLG", mode="mask"):.0%} and {run.cell(e.FIG5A, attack="LLG+", mode="mask"):.0%}. The paper does not print network and scale of the pixels
+    {run.cell("fig5a", attack="ZLG", mode="mask"):.0%} and {run.cell("fig5a", attack="LLG+", mode="mask"):.0%}. The paper does not print network and scale of the pixels
     ({{ref}}`choices`). Depending on the choice, GDBR differs from the best baseline by {ahead["alexnet"]} points on AlexNet and {ahead["mlp6"]} on MLP-6.
     """
 
@@ -228,12 +228,12 @@ def fig5a(run):
 def fig5b(run):
     """Fig. 5 (b): a mean that hides."""
     gaps = [
-        run.cell(e.FIG4, data="svhn", init="positive", form="paper", layer=k)
-        - run.cell(e.FIG4, data="svhn", init="default", form="paper", layer=k)
+        run.cell("fig4", data="svhn", init="positive", form="paper", layer=k)
+        - run.cell("fig4", data="svhn", init="default", form="paper", layer=k)
         for k in (1, 2, 3, 4, 5, 6)
     ]
     gains = (
-        run.best(e.FIG4_CHOICES).groupby(["scale", "init"])["insacc"].mean().unstack()
+        run.best("fig4_choices").groupby(["scale", "init"])["insacc"].mean().unstack()
     )
     gains = gains["positive"] - gains["default"]
     return f"""
@@ -250,7 +250,7 @@ def fig6(run):
 
     def at(level, net, init, form="whitened", defence="noise", value="insacc"):
         return run.cell(
-            e.FIG6, value, net=net, init=init, form=form, defence=defence, level=level
+            "fig6", value, net=net, init=init, form=form, defence=defence, level=level
         )
 
     size = {
@@ -261,15 +261,15 @@ def fig6(run):
     changes = {
         n: 100
         * run.mean(
-            run.by_trial(e.FIG6, net=n, level=0.9, **settings)
-            - run.by_trial(e.FIG6, net=n, level=0.0, **settings)
+            run.by_trial("fig6", net=n, level=0.9, **settings)
+            - run.by_trial("fig6", net=n, level=0.0, **settings)
         )
         for n in e.TWO
     }
     remaining = {n: at(0.2, n, "positive") for n in NETS[:4]}
     assert min(remaining, key=remaining.get) == "lenet"
     assert max(remaining, key=remaining.get) == "resnet18-conv"
-    every = run.best(e.FIG6_CHOICES).set_index([*CHOICE, "defence", "level"])["insacc"]
+    every = run.best("fig6_choices").set_index([*CHOICE, "defence", "level"])["insacc"]
     lost = {d: every.xs(d, level="defence").unstack("level") for d in e.LEVELS}
     by = {d: (t[0.0] - t[max(e.LEVELS[d])]).groupby("net") for d, t in lost.items()}
     listed = {
@@ -279,7 +279,7 @@ def fig6(run):
         )
         for d, by_network in by.items()
     }
-    modes = run.cells(e.FIG6_MODES, defence="noise", dropout="off")
+    modes = run.cells("fig6_modes", defence="noise", dropout="off")
     modes = modes.pivot_table(
         index=["noise_scale", "net", "scale", "widths"],
         columns="level",
@@ -308,7 +308,7 @@ def two_changes(run):
     """The two changes of the whitened form, apart."""
 
     def part(net, change):
-        gain = run.best(e.TWO_CHANGES).query("net == @net").set_index("form")["gain"]
+        gain = run.best("two_changes").query("net == @net").set_index("form")["gain"]
         return gain[change] / gain["whitened"]
 
     first = [part(net, "first step only") for net in ("alexnet", "vgg11")]
@@ -325,7 +325,7 @@ def trained(run):
     """Training: which assumption fails, and a classifier that moves on."""
 
     def at(data, scheme, rounds, form):
-        return run.cell(e.TRAINED, data=data, scheme=scheme, rounds=rounds, form=form)
+        return run.cell("trained", data=data, scheme=scheme, rounds=rounds, form=form)
 
     lost = {
         (d, s, k): 100 * (at(d, s, k, "whitened") - at(d, s, k, "whitened, stale head"))
@@ -353,7 +353,7 @@ def trained(run):
 
 def outcomes(run):
     """Gains on other data sets"""
-    tables = [run.best(x) for x in (e.TABLE1, e.FIG4, e.TRAINED)]
+    tables = [run.best(x) for x in ("table1", "fig4", "trained")]
     table = markdown(hypotheses(tables), wide=False)
     return f"""
 Gains over the paper's version (H1 to H3), paired by network and batch, and the loss of accuracy by 1,000 rounds of training (H4; a negative loss is a gain).

@@ -6,7 +6,7 @@ import pandas as pd
 
 from fedleak.models import title
 from fedleak_book.experiments.results import Recorded
-from notebooks.guard.experiments import CHECKS, INSPECTED
+from notebooks.guard.experiments import CHECKS
 from notebooks.show import number, table
 
 READ = {
@@ -137,7 +137,7 @@ def in_short(rows: pd.DataFrame) -> str:
 
 def fragments() -> dict[str, str]:
     """Return the tables and sentences."""
-    rows = Recorded("arena", device="cpu").best_rows(INSPECTED)
+    rows = Recorded("arena", device="cpu").best_rows("inspected")
     tables = {
         "honest": honest,
         "crafted": crafted,

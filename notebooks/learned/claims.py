@@ -2,7 +2,6 @@
 
 from fedleak_book.experiments import Claims, Number, having
 from fedleak_book.experiments.cells import mean_of
-from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
 from notebooks.learned.experiments_networks import BEST, MOST, WHOLE
 from notebooks.learned.leads import (
@@ -34,7 +33,7 @@ CELL = ["data", "batch_size", "composition"]
 
 def judged(run, other, **settings):
     """The learned attacker's leads in the main table, by cell."""
-    return leads_by(run, e.JUDGED, CELL, "learned", other, **settings)
+    return leads_by(run, "judged", CELL, "learned", other, **settings)
 
 
 predict(
@@ -50,7 +49,7 @@ predict(
 predict(
     "L4",
     lambda run: (
-        (coverage(run, e.JUDGED, ["data", "batch_size"], composition="simulated") - 0.9)
+        (coverage(run, "judged", ["data", "batch_size"], composition="simulated") - 0.9)
         .abs()
         .max()
     ),
@@ -61,14 +60,14 @@ predict("D4", lambda run: min(untrained(run)))
 def untrained(run):
     """The leads over the best published attack on untrained networks, by network, batch size and composition."""
     return leads_by(
-        run, e.FRESH, ["net", "batch_size", "composition"], "learned", PUBLISHED
+        run, "fresh", ["net", "batch_size", "composition"], "learned", PUBLISHED
     )
 
 
 # --- several local steps ---
 def over_rlu(run, **settings):
     """The lead over RLU after local steps of a trained network."""
-    return lead(run, e.LOCAL, "learned", "RLU", state="trained", **settings)
+    return lead(run, "local", "learned", "RLU", state="trained", **settings)
 
 
 predict("S1", lambda run: over_rlu(run, scheme="fedavg", lr=0.01))
@@ -109,29 +108,29 @@ def remedy(run, experiment, half, **settings):
     return lead(run, experiment, KNOWS, "learned", half=half, **REAL_HALF, **settings)
 
 
-predict("M1", lambda run: least_coverage(run, e.MEMBERS, "others"))
-predict("M2", lambda run: coverage_gap(run, e.MEMBERS))
+predict("M1", lambda run: least_coverage(run, "members", "others"))
+predict("M2", lambda run: coverage_gap(run, "members"))
 predict(
     "M3",
     lambda run: min(
         leads_by(
-            run, e.MEMBERS, ["batch_size"], "learned", WHOLE, half="others", **REAL_HALF
+            run, "members", ["batch_size"], "learned", WHOLE, half="others", **REAL_HALF
         )
     ),
 )
-predict("M4", lambda run: least_coverage(run, e.MEMBERS, "members", KNOWS))
-predict("M5", lambda run: remedy(run, e.MEMBERS, "members"))
-predict("M6", lambda run: remedy(run, e.MEMBERS, "others"))
-predict("M7", lambda run: least_coverage(run, e.MEMBERS_RESNET, "others", **LATER))
-predict("M8", lambda run: coverage_gap(run, e.MEMBERS_RESNET, **LATER))
-predict("M9", lambda run: remedy(run, e.MEMBERS_RESNET, "members", **LATER))
-predict("M10", lambda run: remedy(run, e.MEMBERS_RESNET, "members", steps=300))
+predict("M4", lambda run: least_coverage(run, "members", "members", KNOWS))
+predict("M5", lambda run: remedy(run, "members", "members"))
+predict("M6", lambda run: remedy(run, "members", "others"))
+predict("M7", lambda run: least_coverage(run, "members_resnet", "others", **LATER))
+predict("M8", lambda run: coverage_gap(run, "members_resnet", **LATER))
+predict("M9", lambda run: remedy(run, "members_resnet", "members", **LATER))
+predict("M10", lambda run: remedy(run, "members_resnet", "members", steps=300))
 
 
 # --- what more of something gains ---
 def composition_lead(run, other):
     """The lesser lead of the attacker that is given the composition, batches of 32 and 128."""
-    return min(lead(run, e.PRIOR, "told", other, batch_size=size) for size in (32, 128))
+    return min(lead(run, "prior", "told", other, batch_size=size) for size in (32, 128))
 
 
 predict(
@@ -146,7 +145,7 @@ predict("B5", lambda run: composition_lead(run, "learned"))
 # --- the best that the bias gives ---
 def with_few_classes(run, attack, other, **settings):
     """One attack's leads over another with two and three classes, by classes and batch size."""
-    return leads_by(run, e.BAYES, ["classes", "batch_size"], attack, other, **settings)
+    return leads_by(run, "bayes", ["classes", "batch_size"], attack, other, **settings)
 
 
 predict("R1", lambda run: max(with_few_classes(run, "RLU", MOST)))
@@ -168,19 +167,19 @@ def surprises(run, experiment, part="simulated", **settings):
 def of_half(run, half):
     """The same for a network trained on half of the images, over batches of 128 and 512, with its interval."""
     gaps = excess(
-        run, e.MEMBERS, composition="simulated", half=half, batch_size=[128, 512]
+        run, "members", composition="simulated", half=half, batch_size=[128, 512]
     )
     return mean_of(gaps.groupby(level="trial").mean())
 
 
-predict("H1", lambda run: abs(surprises(run, e.JUDGED, **UP_TO_128)).max())
+predict("H1", lambda run: abs(surprises(run, "judged", **UP_TO_128)).max())
 predict(
     "H2",
     lambda run: abs(
-        surprises(run, e.JUDGED, "simulated, surest fifth", **UP_TO_128)
+        surprises(run, "judged", "simulated, surest fifth", **UP_TO_128)
     ).max(),
 )
-predict("H3", lambda run: -surprises(run, e.DEEP).min())
+predict("H3", lambda run: -surprises(run, "deep").min())
 predict("H4", lambda run: negative(of_half(run, "members")))
 predict("H5", lambda run: abs(of_half(run, "others")))
 
@@ -199,7 +198,7 @@ predict("X3", lambda run: loss_without(run, "copies")[10_000, 128])
 # --- what the head alone determines ---
 def determined(run, **settings):
     """Settings of exact recoveries, for batches of at most half as many samples as classes."""
-    cells = run.cells(e.DETERMINED, **settings)
+    cells = run.cells("determined", **settings)
     return cells[cells["batch_size"] <= cells["net"].map({"lenet": 5, "resnet20": 50})]
 
 
@@ -207,36 +206,36 @@ SIX = dict(net="lenet", batch_size=6, precision="double")
 predict("I1", lambda run: Number.most(determined(run, precision="double"), "strange"))
 predict("I2", lambda run: Number.least(determined(run, precision="double"), "read"))
 predict("I3", lambda run: Number.least(determined(run, precision="single"), "read"))
-predict("I4", lambda run: Number.least(run.cells(e.DETERMINED, **SIX), "strange"))
-predict("I5", lambda run: Number.most(run.best(e.DETERMINED), "wrong"))
-predict("J1", lambda run: Number.least(run.best(e.JOINTLY), "single"))
+predict("I4", lambda run: Number.least(run.cells("determined", **SIX), "strange"))
+predict("I5", lambda run: Number.most(run.best("determined"), "wrong"))
+predict("J1", lambda run: Number.least(run.best("jointly"), "single"))
 predict(
-    "J2", lambda run: Number.least(run.best(e.JOINTLY).query("batch_size != 9"), "read")
+    "J2", lambda run: Number.least(run.best("jointly").query("batch_size != 9"), "read")
 )
 predict(
-    "J3", lambda run: Number.least(run.best(e.JOINTLY).query("batch_size == 9"), "read")
+    "J3", lambda run: Number.least(run.best("jointly").query("batch_size == 9"), "read")
 )
-predict("J4", lambda run: Number.most(run.best(e.JOINTLY), "strange"))
-predict("J5", lambda run: Number.most(run.best(e.JOINTLY), "wrong"))
+predict("J4", lambda run: Number.most(run.best("jointly"), "strange"))
+predict("J5", lambda run: Number.most(run.best("jointly"), "wrong"))
 
 # --- updates in single precision ---
 IMAGES = dict(sent="as it is", images="with images")
 predict(
     "K1",
-    lambda run: Number.least(run.cells(e.SPLITS, state="untrained", **IMAGES), "read"),
+    lambda run: Number.least(run.cells("splits", state="untrained", **IMAGES), "read"),
 )
 predict(
     "K2",
     lambda run: Number.least(
-        run.cells(e.SPLITS, state="trained", batch_size=[4, 6], **IMAGES), "read"
+        run.cells("splits", state="trained", batch_size=[4, 6], **IMAGES), "read"
     ),
 )
-predict("K3", lambda run: Number.most(run.best(e.SPLITS), "wrong"))
+predict("K3", lambda run: Number.most(run.best("splits"), "wrong"))
 predict(
     "A1",
-    lambda run: Number.least(run.best(e.LIMITS).query("defence != 'none'"), "altered"),
+    lambda run: Number.least(run.best("limits").query("defence != 'none'"), "altered"),
 )
 predict(
     "A2",
-    lambda run: Number.most(run.best(e.LIMITS).query("defence == 'none'"), "altered"),
+    lambda run: Number.most(run.best("limits").query("defence == 'none'"), "altered"),
 )

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 
 from fedleak.models import title
 from notebooks import plots
-from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
 from notebooks.learned.experiments_networks import (
     BEST,
@@ -65,9 +64,9 @@ def main(run):
         axes = grid[sets.index(name), REAL.index(composition)]
         for place, (line, label) in enumerate(NAMES.items()):
             numbers = [
-                best_published(run, e.JUDGED, **where)
+                best_published(run, "judged", **where)
                 if line == PUBLISHED
-                else run.cell(e.JUDGED, attack=line, **where)
+                else run.cell("judged", attack=line, **where)
                 for where in part[["data", "batch_size", "composition"]].to_dict(
                     "records"
                 )
@@ -89,7 +88,7 @@ def main(run):
 
 def expects(run):
     """Draw expected and actual iAcc of simulated batches: all, and those with the narrowest and widest intervals."""
-    cells = pd.concat([run.best(e.JUDGED), run.best(e.DEEP)])
+    cells = pd.concat([run.best("judged"), run.best("deep")])
     cells = cells[cells["composition"].isin(list(SIMULATED))]
     nets = cells["net"].map(title, na_action="ignore").fillna("LeNet, " + cells["data"])
     cells = cells.assign(net=nets).sort_values("batch_size", kind="stable")
@@ -111,7 +110,7 @@ def expects(run):
 
 def sureness(run):
     """Draw the coverage of the 90 % intervals, by data set, batch size and composition."""
-    cells = run.best(e.JUDGED)
+    cells = run.best("judged")
     cells = cells[cells["attack"] == "learned"]
     kinds = ["simulated", *REAL]
     figure = Figure(figsize=(7.6, 3.2), layout="constrained")
@@ -131,7 +130,7 @@ def sureness(run):
 
 def more(run):
     """Draw iAcc on unbalanced batches with longer training, more images and the clients' images."""
-    cells = run.best(e.BOUNDS)
+    cells = run.best("bounds")
     cells = cells[cells["composition"] == "unbalanced"]
     ours = cells[having(attack="learned", knows="other images")(cells)]
     most, usual = ours["aux_images"].max(), sorted(set(ours["iterations"]))[-2]
@@ -185,7 +184,7 @@ def readings(run):
 
 def head_alone(run):
     """Draw batches that head splitting recovers completely, and wrong solutions (double precision), by batch size."""
-    table = run.best(e.DETERMINED)
+    table = run.best("determined")
     figure = Figure(figsize=(7.6, 2.9), layout="constrained")
     (lenet, resnet, strange) = figure.subplots(1, 3)
     style = plots.style_of([TRAINED, UNTRAINED])
@@ -219,7 +218,7 @@ def head_alone(run):
 def of_members(run):
     """Draw coverage and iAcc for members and non-members, with and without the training loss."""
     coverages, accuracies = (
-        by_half(run, e.MEMBERS, value) for value in ("coverage", "iacc")
+        by_half(run, "members", value) for value in ("coverage", "iacc")
     )
     figure = Figure(figsize=(7.6, 3.4), layout="constrained")
     coverage_axes, accuracy_axes = figure.subplots(1, 2)
@@ -241,12 +240,12 @@ def of_members(run):
 def local(run):
     """Return iAcc after five local steps on LeNets (MNIST), and the paired lead over RLU."""
     rows = []
-    for (state, scheme, lr), part in run.best(e.LOCAL).groupby(
+    for (state, scheme, lr), part in run.best("local").groupby(
         ["state", "scheme", "lr"], sort=False
     ):
         iacc = part.set_index("attack")["iacc"]
         cell = dict(state=state, scheme=scheme, lr=lr)
-        over = lead(run, e.LOCAL, "learned", "RLU", **cell)
+        over = lead(run, "local", "learned", "RLU", **cell)
         rows.append(
             {
                 "network": state,

@@ -2,8 +2,7 @@
 
 import pandas as pd
 
-from fedleak_book.experiments import Number, cells, running
-from notebooks.learned import experiments as e
+from fedleak_book.experiments import Number, cells
 from notebooks.learned.experiments_elsewhere import KNOWS
 from notebooks.learned.experiments_networks import BEST, HALVES, MOST, UNPUBLISHED
 from fedleak_book.experiments import having
@@ -87,7 +86,7 @@ def best_published(run, experiment, by_name=False, **settings):
 def main_table(run):
     """Return the main table, by data set, batch size and composition."""
     return mean_scores(
-        run, e.JUDGED, ["data", "batch_size", "composition"], composition=REAL
+        run, "judged", ["data", "batch_size", "composition"], composition=REAL
     )
 
 
@@ -97,14 +96,14 @@ def anew(run, size):
     The attacker has 500 auxiliary images there. The other attack was chosen on three networks beforehand.
     """
     arena = type(run)("arena", device="cpu")
-    rows = arena.best_rows(running.declared("arena")["anew"])
+    rows = arena.best_rows("anew")
     rows = rows[having(net="lenet", batch_size=size)(rows)]
     return rows.pivot(index="trial", columns="attack", values="iacc").dropna(axis=1)
 
 
 def few_class_table(run):
     """Return the scores with two and three classes, by classes and batch size."""
-    return mean_scores(run, e.BAYES, ["classes", "batch_size"])
+    return mean_scores(run, "bayes", ["classes", "batch_size"])
 
 
 def compare_to_bias(run):
@@ -112,7 +111,7 @@ def compare_to_bias(run):
 
     Returns its lead in points over the largest accuracy from the bias with three classes and over the best answer with
     two, the lead of the best answer over RLU, and all iAcc with two classes, by network."""
-    scores = scores_of(run, e.BAYES, ["classes", "batch_size"])
+    scores = scores_of(run, "bayes", ["classes", "batch_size"])
     mean = 100 * scores.groupby(level=["classes", "batch_size"]).mean()
     over, beside = mean["learned"] - mean[MOST], mean["learned"] - mean[BEST]
     return over.loc[3], beside.loc[2], mean[BEST] - mean["RLU"], scores.loc[2]
@@ -161,7 +160,7 @@ def mean_excess(run, experiment, **settings):
 
 def split_shares(run, images, value="read"):
     """Return the share of updates in single precision that head splitting recovers, by state and batch size."""
-    rows = run.best(e.SPLITS).query("sent == 'as it is'")
+    rows = run.best("splits").query("sent == 'as it is'")
     rows = rows[rows["images"] == images]
     return rows.set_index(["state", "batch_size"])[value]
 
@@ -170,12 +169,12 @@ def uninformed(run, strength):
     """Return iAcc and coverage under noise of an uninformed attacker, with 1,000 images and batches of 32."""
     settings = dict(defence="noise" if strength else "none", strength=strength)
     values = ("iacc", "coverage")
-    return {v: run.cell(e.LIMITS, v, aux_images=1000, **settings) for v in values}
+    return {v: run.cell("limits", v, aux_images=1000, **settings) for v in values}
 
 
 def altered_shares(run):
     """Return the share of updates that are detected as changed, without a defence, and with one by strength."""
-    rows = run.best(e.LIMITS)
+    rows = run.best("limits")
     none = rows["defence"] == "none"
     return {"none": rows[none]["altered"], "defended": rows[~none]["altered"]}
 
@@ -184,7 +183,7 @@ def bound_scores(run, size, knows="other images", images=10_000, iterations=300)
     """Return iAcc by trial on unbalanced batches of MNIST, for an attacker's images and training."""
     settings = dict(batch_size=size, knows=knows, composition="unbalanced")
     scores = scores_of(
-        run, e.BOUNDS, aux_images=images, iterations=iterations, **settings
+        run, "bounds", aux_images=images, iterations=iterations, **settings
     )
     return scores["learned"]
 
@@ -202,7 +201,7 @@ OWN = dict(knows="clients' images", images=60_000)
 def by_defence(run):
     """Return iAcc of unbalanced batches by defence and strength, with the best published attack."""
     by = ["defence", "strength"]
-    return mean_scores(run, e.ADAPTIVE, by, ours=[*UNPUBLISHED, "adaptive"])
+    return mean_scores(run, "adaptive", by, ours=[*UNPUBLISHED, "adaptive"])
 
 
 def remedy_gain(run, experiment, half, **settings):
@@ -213,7 +212,7 @@ def remedy_gain(run, experiment, half, **settings):
 
 def loss_without(run, part):
     """Return the attacker's loss of iAcc without a part, by its number of images and batch size."""
-    scores = run.best(e.PARTS).pivot(
+    scores = run.best("parts").pivot(
         index=["aux_images", "batch_size"], columns="without", values="iacc"
     )
     return scores["nothing"] - scores[part]
@@ -221,5 +220,5 @@ def loss_without(run, part):
 
 def weighted_iacc(run, form):
     """Return the iAcc of a variant of the whole head, the mean over four batch sizes."""
-    rows = run.best(e.WEIGHED)
+    rows = run.best("weighed")
     return rows[rows["attack"] == form]["iacc"].mean()

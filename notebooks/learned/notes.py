@@ -4,7 +4,6 @@ import pandas as pd
 
 from fedleak_book.experiments import Number, Results, predictions, running
 from notebooks.show import enumerated
-from notebooks.learned import experiments as e
 from notebooks.learned.experiments_networks import BEST, MOST, WHOLE
 from notebooks.learned.leads import (
     EVEN,
@@ -53,12 +52,12 @@ def main(run):
         for size in SIZES
     ]
     cell = dict(data="MNIST", batch_size=32, composition="unbalanced")
-    scores = scores_of(run, e.JUDGED, **cell)
-    rival = best_published(run, e.JUDGED, by_name=True, **cell)
+    scores = scores_of(run, "judged", **cell)
+    rival = best_published(run, "judged", by_name=True, **cell)
     apart = enumerated(scores["learned"] - scores[rival], "+.2f")
     gap = lead(
         run,
-        e.JUDGED,
+        "judged",
         "learned",
         WHOLE,
         data="CIFAR-10",
@@ -83,7 +82,7 @@ def main(run):
 
 def forms(run):
     """The formulas among the inputs"""
-    cells = run.best(e.WEIGHED)
+    cells = run.best("weighed")
     table = cells.pivot_table(index="batch_size", columns="attack", values="iacc")
     first, last = table["training"], table["reading"]
     behind = table[WHOLE] - last
@@ -114,7 +113,7 @@ def forms(run):
 
 def rows(run):
     """Signs, and images moved"""
-    cells = run.best(e.PARTS)
+    cells = run.best("parts")
     table = (
         {
             "images": f"{row['aux_images']:,}",
@@ -125,7 +124,7 @@ def rows(run):
         for _, row in cells.iterrows()
     )
     text = f"""
-    There are {cells["n"].max()} LeNets (MNIST) with {run.best_rows(e.PARTS)["updates"].max()} unbalanced updates each. *Signs* are the sum of a row's negative entries, its smallest and
+    There are {cells["n"].max()} LeNets (MNIST) with {run.best_rows("parts")["updates"].max()} unbalanced updates each. *Signs* are the sum of a row's negative entries, its smallest and
     largest entry, the smallest positive entry and the share of negative ones. The attackers are trained for 300 iterations, with 500 images as in
     the arena, or with all 10,000. We chose this version on LeNets with five other seeds, and on a VGG-11 and a ResNet-18 that are not judged, with
     batches of the clients' images. We omitted mixing the features of images, a bootstrap of the images, and the share of columns in which a row is the
@@ -137,10 +136,10 @@ def rows(run):
 def sure(run):
     """Coverage of the intervals"""
     coverages = {
-        kind: coverage(run, e.JUDGED, ["data", "batch_size"], composition=kind)
+        kind: coverage(run, "judged", ["data", "batch_size"], composition=kind)
         for kind in ("simulated", *REAL)
     }
-    deep = coverage(run, e.DEEP, ["net", "batch_size"], composition=REAL)
+    deep = coverage(run, "deep", ["net", "batch_size"], composition=REAL)
     real = pd.concat([coverages[kind] for kind in REAL])
     return f"""
     The 90 % intervals contain {ends(coverages["simulated"])} of the counts of simulated batches, and {ends(real)} of those of unbalanced and balanced
@@ -164,7 +163,7 @@ def more(run):
         gains = [gain(run, more, b, **less) for b in sizes]
         return " and ".join(f"{difference:+.3f ci}" for difference in gains)
 
-    cells = run.best(e.BOUNDS).query(
+    cells = run.best("bounds").query(
         "attack == 'even guess' and composition == 'unbalanced'"
     )
     even = cells.groupby("batch_size")["iacc"].mean()
@@ -205,10 +204,10 @@ def prior(run):
     sizes = (32, 128)
 
     def two(attack):
-        cells = [run.cell(e.PRIOR, batch_size=b, attack=attack) for b in sizes]
+        cells = [run.cell("prior", batch_size=b, attack=attack) for b in sizes]
         return " and ".join(f"{cell:.3f}" for cell in cells)
 
-    scores = [scores_of(run, e.PRIOR, batch_size=b) for b in sizes]
+    scores = [scores_of(run, "prior", batch_size=b) for b in sizes]
     ahead = sum(
         int((t["told"] > t[["learned", WHOLE]].max(axis=1)).sum()) for t in scores
     )

@@ -3,7 +3,6 @@
 from fedleak_book.experiments import Number
 from notebooks.show import TITLES, enumerated, markdown
 from fedleak.models import title
-from notebooks.learned import experiments as e
 from notebooks.learned.experiments_elsewhere import KNOWS
 from notebooks.learned.experiments_networks import HALVES, SIMULATED, WHOLE
 from notebooks.learned.leads import (
@@ -26,12 +25,12 @@ def expectations(run):
     """Expected and actual accuracy"""
     lines = []
     for network, experiment, cell in (
-        ("LeNet, MNIST", e.JUDGED, dict(data="MNIST")),
-        ("LeNet, CIFAR-10", e.JUDGED, dict(data="CIFAR-10")),
-        ("VGG-11", e.DEEP, dict(net="vgg11_bn")),
-        ("ResNet-18", e.DEEP, dict(net="resnet18")),
-        ("LeNet trained on half, members", e.MEMBERS, dict(half="members")),
-        ("LeNet trained on half, others", e.MEMBERS, dict(half="others")),
+        ("LeNet, MNIST", "judged", dict(data="MNIST")),
+        ("LeNet, CIFAR-10", "judged", dict(data="CIFAR-10")),
+        ("VGG-11", "deep", dict(net="vgg11_bn")),
+        ("ResNet-18", "deep", dict(net="resnet18")),
+        ("LeNet trained on half, members", "members", dict(half="members")),
+        ("LeNet trained on half, others", "members", dict(half="others")),
     ):
         for part in SIMULATED:
             gaps = [
@@ -54,12 +53,12 @@ def expectations(run):
 
 def alone(run):
     """Samples determined by the head's gradient"""
-    cells = run.best(e.DETERMINED)
+    cells = run.best("determined")
     values = ["read", "wrong", "found", "strange"]
     columns = cells[["net", "state", "precision", "batch_size", *values]]
     texts = {v: columns[v].map("{:.2f}".format) for v in values}
     rows = columns.assign(net=columns["net"].map(title), **texts)
-    updates = run.best_rows(e.DETERMINED).groupby("net")["updates"].max()
+    updates = run.best_rows("determined").groupby("net")["updates"].max()
     text = f"""
     There are five networks per state, with {updates["lenet"]} batches for each LeNet (MNIST) and {updates["resnet20"]} for each ResNet-20 (1,117 images of CIFAR-100, on which it
     was trained for 300 steps). No image is twice in a batch: two equal samples are not distinguishable. *Read*: share of batches with all labels recovered, after every sample was
@@ -72,19 +71,19 @@ def alone(run):
 
 def together(run):
     """With more samples than half the classes"""
-    cells = run.best(e.JOINTLY)
+    cells = run.best("jointly")
     values = ["single", "read", "strange", "wrong"]
     columns = cells[["state", "batch_size", *values]]
     rows = columns.assign(**{v: columns[v].map("{:.2f}".format) for v in values})
     text = f"""
-    There are {cells["n"].max()} LeNets per state (MNIST), with {run.best_rows(e.JOINTLY)["updates"].max()} batches each, no image twice, in double precision. The unknowns are the inputs of all samples
+    There are {cells["n"].max()} LeNets per state (MNIST), with {run.best_rows("jointly")["updates"].max()} batches each, no image twice, in double precision. The unknowns are the inputs of all samples
     in the span of the gradient's rows, $B(B-1)$ numbers. The equations are the gradient itself, $(n-1)B$ of them. We solve them by
     Levenberg and Marquardt's method, starting from auxiliary images of the assumed classes: twelve times with the right labels, and twelve times with a different
     label wrong. *Single*: the equations' derivative at the true inputs has full rank, so no other solution is adjacent.
     *Read*: one of the twelve solutions is the batch. *Strange*: one of the twelve solves the equations (to 1e-10) and is not the batch. *Wrong*: solutions
     with a wrong label. The search found none with a wrong label, which does not prove that none exists.
     """
-    splits_table = run.best(e.SPLITS).pivot(
+    splits_table = run.best("splits").pivot(
         index=["state", "batch_size", "sent"],
         columns="images",
         values=["read", "wrong"],
@@ -93,7 +92,7 @@ def together(run):
     sent.columns = [f"{value}, {images}" for value, images in sent.columns]
     sent = sent.reset_index().rename(columns={"batch_size": "B"})
     after = f"""
-    **Updates** in single precision, {run.best_rows(e.SPLITS)["updates"].max()} for each of five LeNets per state (`splits`): the share that head splitting recovers, with 10,000 auxiliary images and
+    **Updates** in single precision, {run.best_rows("splits")["updates"].max()} for each of five LeNets per state (`splits`): the share that head splitting recovers, with 10,000 auxiliary images and
     without, and the share with wrong labels. It rejects the rest, for one of four reasons. Two label counts explain the gradient up to a client's
     rounding; a sample is fitted better than that; none of four searches succeeds; or the gradient was changed.
     """
@@ -107,11 +106,11 @@ def deep(run):
     for net in ("vgg11_bn", "resnet18"):
         cell = dict(net=net, composition="balanced")
         over = [
-            lead(run, e.DEEP, "learned", "even guess", batch_size=b, **cell)
+            lead(run, "deep", "learned", "even guess", batch_size=b, **cell)
             for b in SIZES
         ]
         coverages = coverage(
-            run, e.DEEP, ["batch_size"], net=net, composition="simulated"
+            run, "deep", ["batch_size"], net=net, composition="simulated"
         )
         texts.append(
             f"On {title(net)} the leads over the even guess in balanced batches are {enumerated(over, '+.2f')}, and the coverage of the "
@@ -119,7 +118,7 @@ def deep(run):
         )
     cell = ["batch_size", "composition"]
     least = {
-        net: min(leads_by(run, e.FRESH, cell, "learned", PUBLISHED, net=net))
+        net: min(leads_by(run, "fresh", cell, "learned", PUBLISHED, net=net))
         for net in ("lenet", "vgg11_bn")
     }
     return f"""
@@ -134,20 +133,20 @@ def deep(run):
 
 def local(run):
     """Several local steps"""
-    rows, lines = run.best_rows(e.LOCAL), []
+    rows, lines = run.best_rows("local"), []
     for state, scheme, lr in list(
         dict.fromkeys(zip(rows["state"], rows["scheme"], rows["lr"], strict=True))
     ):
         setting = dict(state=state, scheme=scheme, lr=lr)
-        over = lead(run, e.LOCAL, "learned", PUBLISHED, **setting)
-        cell = run.cell(e.LOCAL, "coverage", attack="learned", **setting)
+        over = lead(run, "local", "learned", PUBLISHED, **setting)
+        cell = run.cell("local", "coverage", attack="learned", **setting)
         lines.append(
             {
                 "network": state,
                 "scheme": TITLES[scheme],
                 "rate": lr,
-                "best published": best_published(run, e.LOCAL, by_name=True, **setting),
-                "its iAcc": f"{best_published(run, e.LOCAL, **setting):.3f}",
+                "best published": best_published(run, "local", by_name=True, **setting),
+                "its iAcc": f"{best_published(run, 'local', **setting):.3f}",
                 "lead": f"{over:+.2f ci}",
                 "coverage": f"{cell:.2f ci}",
             }
@@ -169,9 +168,9 @@ def members(run):
     """Images that the network was trained on"""
     parts = []
     for name, experiment, cell in (
-        ("LeNet", e.MEMBERS, {}),
-        ("ResNet-18, 300 steps", e.MEMBERS_RESNET, dict(steps=300)),
-        ("ResNet-18, 600 steps", e.MEMBERS_RESNET, dict(steps=600)),
+        ("LeNet", "members", {}),
+        ("ResNet-18, 300 steps", "members_resnet", dict(steps=300)),
+        ("ResNet-18, 600 steps", "members_resnet", dict(steps=600)),
     ):
         coverages = by_half(run, experiment, "coverage", **cell)
         accuracies = by_half(run, experiment, **cell)
@@ -207,15 +206,15 @@ def defences(run):
     table = by_defence(run)
     over = table["adaptive"] - table[PUBLISHED]
     coverages = {
-        who: coverage(run, e.ADAPTIVE, ["defence", "strength"], attack=who)
+        who: coverage(run, "adaptive", ["defence", "strength"], attack=who)
         for who in ("adaptive", "learned")
     }
     images = [
-        run.cell(e.LIMITS, aux_images=n, defence="none") for n in (200, 1000, 5000)
+        run.cell("limits", aux_images=n, defence="none") for n in (200, 1000, 5000)
     ]
     hundredth = [
         lead(
-            run, e.ADAPTIVE, "adaptive", "learned", defence="sparsification", strength=s
+            run, "adaptive", "adaptive", "learned", defence="sparsification", strength=s
         )
         for s in (0.9, 0.99)
     ]

@@ -3,20 +3,7 @@
 import numpy as np
 from fedleak_book.experiments import Claims
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN
-from notebooks.lia_sa.experiments import (
-    CONSTANTS,
-    FIG3,
-    FIG4,
-    FIG5,
-    FIG6,
-    FIG6_CONSTANTS,
-    FIG6_TRIALS,
-    LIA,
-    PAIRS,
-    TABLE2,
-    TABLE2_CONSTANTS,
-    VGGS,
-)
+from notebooks.lia_sa.experiments import LIA, PAIRS, VGGS
 from notebooks.lia_sa.experiments_clients import ONE
 from notebooks.lia_sa.experiments_shared import SPACED
 
@@ -45,7 +32,7 @@ for net, data in PAIRS:
             ("ilrg", "iLRG", "all", drop),
         ):
             options = dict(
-                of=FIG3, value=value, kind=DIFFERENCE if how is drop else MEAN
+                of="fig3", value=value, kind=DIFFERENCE if how is drop else MEAN
             )
             filters = {"data": data, "rule": rule, **fixed}
             claim(f"fig3-{data}-{axis}-{name}", how, filters=filters, **options)
@@ -54,14 +41,14 @@ for net, data in PAIRS:
             claim(
                 f"fig3-{data}-{axis}-literal",
                 min,
-                of=FIG3,
+                of="fig3",
                 filters=filters,
                 value="target",
                 kind=MEAN,
             )
         for c in SPACED:
             filters = dict(data=data, net=net, rule=LITERAL, constants=c, **fixed)
-            options = dict(of=CONSTANTS, value="target", kind=MEAN)
+            options = dict(of="constants", value="target", kind=MEAN)
             claim(f"fig3-{data}-{axis}-literal", min, filters=filters, **options)
 
 
@@ -75,11 +62,13 @@ for name, rule, value, how, nets in (
     ("ilrg-resnet152", "iLRG", "all", max, ["resnet152"]),
 ):
     filters = {"rule": rule} | ({"net": nets} if nets else {})
-    claim(f"fig4-{name}", how, of=FIG4, value=value, filters=filters, kind=MEAN)
+    claim(f"fig4-{name}", how, of="fig4", value=value, filters=filters, kind=MEAN)
 for c in SPACED:
     filters = {"data": ["cifar10", "cifar100"], "rule": LITERAL, "constants": c}
     filters |= {"clients": 5, "batch_size": 1024}
-    claim("fig4-literal", min, of=CONSTANTS, value="target", filters=filters, kind=MEAN)
+    claim(
+        "fig4-literal", min, of="constants", value="target", filters=filters, kind=MEAN
+    )
 
 
 # --- Table II ---
@@ -92,12 +81,12 @@ for net, name in (("vgg11_bn", "vgg11"), ("resnet18", "resnet18")):
     ):
         for reading in READINGS:
             filters = {"net": net, "rule": rule, "reading": reading}
-            options = dict(of=TABLE2, filters=filters, reading=reading)
+            options = dict(of="table2", filters=filters, reading=reading)
             claim(f"tab2-{key}-{name}-cos", mean, **options)
             if rule == LITERAL:
                 for c in (*SPACED, "log-spaced"):
                     options |= dict(
-                        of=TABLE2_CONSTANTS, filters=filters | {"constants": c}
+                        of="table2_constants", filters=filters | {"constants": c}
                     )
                     claim(f"tab2-{key}-{name}-cos", mean, **options)
 
@@ -119,7 +108,7 @@ for id, statistic, filters in (
     ("small", max, {"net": "vgg11_bn", "batch_size": 64, "clients": 5}),
     ("large", max, {"net": "fcn3"}),
 ):
-    claim(f"fig5-{id}", statistic, of=FIG5, filters=filters)
+    claim(f"fig5-{id}", statistic, of="fig5", filters=filters)
 
 
 # --- Fig. 6 ---
@@ -129,10 +118,10 @@ def says(id, recipe, statistic, reading="", wide=None, **filters):
     if id in ("noise-literal-16", "noise-literal-64", "strong-literal-16"):
         for rule in (recipe, "log", *SPACED):
             cell = {**filters, "net": "resnet18", "recipe": rule}
-            claim(f"fig6-{id}", statistic, of=FIG6_TRIALS, filters=cell, kind=kind)
+            claim(f"fig6-{id}", statistic, of="fig6_trials", filters=cell, kind=kind)
     for rule in (recipe, *SPACED, "log") if recipe == "literal" else (recipe,):
         options = dict(
-            of=FIG6_CONSTANTS if rule in SPACED else FIG6, wide=wide, kind=kind
+            of="fig6_constants" if rule in SPACED else "fig6", wide=wide, kind=kind
         )
         cell = {**filters, "net": "resnet18", "recipe": rule}
         claim(f"fig6-{id}", statistic, filters=cell, reading=reading, **options)

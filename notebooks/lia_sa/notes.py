@@ -17,7 +17,7 @@ def rows(run, experiment, **settings):
 
 def honest(run):
     """Honest clients against the closed form."""
-    far = rows(run, e.HONEST, batch_size=1024)
+    far = rows(run, "honest", batch_size=1024)
     vgg, rest = far[far["net"] == VGG], far[far["net"] != VGG]
     wrong = [(vgg[column] > 0.5).sum() for column in ("b_err", "closed")]
     return f"""
@@ -31,8 +31,8 @@ def honest(run):
 
 def condition(run):
     """The condition of the systems."""
-    log10 = rows(run, e.CONDITIONING, mode="train").groupby(["recipe", "net"])["log10"]
-    many = rows(run, e.CONDITIONING, mode="train", clients=5).groupby(["recipe", "net"])
+    log10 = rows(run, "conditioning", mode="train").groupby(["recipe", "net"])["log10"]
+    many = rows(run, "conditioning", mode="train", clients=5).groupby(["recipe", "net"])
     literal, log = (10 ** many["log10"].mean()[recipe] for recipe in ("literal", "log"))
     return f"""
     The output of a batch norm is γẑ + β; a fishing model has γ = 0 and a β per client. In training mode the curve of a ResNet also has kinks: the
@@ -46,7 +46,7 @@ def condition(run):
 
 def precision(run):
     """The precision of the server's presets."""
-    deep = rows(run, e.PRECISION)
+    deep = rows(run, "precision")
     deep = deep[~deep["net"].isin(["resnet18", "resnet34"])]
     return f"""
     A batch norm divides a channel without variance by √ε, so its rounding errors grow 300-fold; after a fished layer all
@@ -60,7 +60,7 @@ def precision(run):
 
 def bits(run):
     """The number of bits that the attack needs."""
-    cells = run.best(e.BITS)
+    cells = run.best("bits")
     exact = cells[cells["target"] == 1].groupby("recipe")["bits"].min()
     exact_from = {r: f"{exact[r]} bits" if r in exact else "more" for r in e.RECIPES}
     return f"""
@@ -73,7 +73,7 @@ def bits(run):
 
 def secagg(run):
     """Flower's SecAgg+."""
-    cells = run.best(e.SECAGG).query("recipe == 'vector' and clients == 20")
+    cells = run.best("secagg").query("recipe == 'vector' and clients == 20")
     cells = cells.set_index("bits")["right"]
     return f"""
     Random rounding to steps of s has a mean variance of s²/6, so a sum of U has a standard deviation of √(U/6) s. The server
@@ -88,12 +88,12 @@ def secagg(run):
 
 def fig3(run):
     """Fig. 3: rounds with a wrong count, and the baselines."""
-    far = rows(run, e.FIG3, net=VGG, rule="LIA-SA, literal", batch_size=1024)
-    log = rows(run, e.FIG3, rule="LIA-SA, log", batch_size=64)
+    far = rows(run, "fig3", net=VGG, rule="LIA-SA, literal", batch_size=1024)
+    log = rows(run, "fig3", rule="LIA-SA, log", batch_size=64)
     accuracy_under = run.cell(
-        e.FIG3, net=VGG, rule="LLG", clients=5, batch_size=16, value="all"
+        "fig3", net=VGG, rule="LLG", clients=5, batch_size=16, value="all"
     )
-    resnet = run.best(e.FIG3).query("net == 'resnet18' and rule == 'LLG'")
+    resnet = run.best("fig3").query("net == 'resnet18' and rule == 'LLG'")
     small = resnet.query("batch_size == 16").iloc[0]
     return f"""
     The paper's condition, U ≤ m + 1 with different embeddings, does not make the system solvable. With five clients, 1,024 images each and
@@ -106,21 +106,21 @@ def fig3(run):
 
 def table1(run):
     """Table I: iLRG, and LLG on ImageNet."""
-    vgg = run.cell(e.TABLE1, "all", data="cifar10", rule="iLRG")
-    deep = rows(run, e.TABLE1, data="cifar100", rule="iLRG")["all"]
+    vgg = run.cell("table1", "all", data="cifar10", rule="iLRG")
+    deep = rows(run, "table1", data="cifar100", rule="iLRG")["all"]
     image = {
-        r: run.cell(e.TABLE1, "all", data="imagenet", rule=r) for r in ("LLG", "iLRG")
+        r: run.cell("table1", "all", data="imagenet", rule=r) for r in ("LLG", "iLRG")
     }
-    zeros = run.cell(e.TABLE1, "floor", data="imagenet", rule="LLG")
-    alone = run.best(e.SATURATED).query("data == 'cifar100'")
+    zeros = run.cell("table1", "floor", data="imagenet", rule="LLG")
+    alone = run.best("saturated").query("data == 'cifar100'")
     alone = alone.set_index(["batch_size", "scale"])["all"]
-    largest = rows(run, e.SATURATED, data="imagenet")["largest"]
+    largest = rows(run, "saturated", data="imagenet")["largest"]
     settings = dict(clients=5, batch_size=1024, rule="LIA-SA, literal")
-    accuracies = rows(run, e.CONSTANTS, **settings).query("data != 'celeba-gender'")
+    accuracies = rows(run, "constants", **settings).query("data != 'celeba-gender'")
     accuracies = accuracies.groupby(["net", "constants"])["target"].mean()
-    plain = run.cell(e.TABLE1, "target", data="cifar10", rule="LIA-SA, literal")
+    plain = run.cell("table1", "target", data="cifar10", rule="LIA-SA, literal")
     wide = accuracies[["fcn3", "fcn3-256", "fcn3-1024"]]
-    less = run.best(e.REDUCED).pivot(
+    less = run.best("reduced").pivot(
         index=["rule", "constants", "data", "clients", "batch_size"],
         columns="level",
         values="all",
@@ -151,7 +151,7 @@ def table1(run):
 
 def table2(run):
     """Table II: modified parameters."""
-    cells = run.best(e.FOOTPRINT).set_index(["net", "rule", "classes"])
+    cells = run.best("footprint").set_index(["net", "rule", "classes"])
     share = [
         cells.loc[key, "ratio"]
         for key in ((VGG, "LIA-SA", 10), (RESNET, "LIA-SA", 100))
@@ -169,7 +169,7 @@ def table2(run):
 
 def fig5(run):
     """Fig. 5: the machine."""
-    cells = run.best(e.FIG5)
+    cells = run.best("fig5")
     return f"""
     We time a CPU, the paper an A100. The largest round of VGG-11 takes {cells[cells["net"] == VGG]["total_seconds"].max():.0f} s.
     We use one factorisation for all classes; the paper solves one system per class.
@@ -181,7 +181,7 @@ def fig6(run):
 
     def accuracy_under(net, recipe, defence, level, size=16):
         how = dict(net=net, recipe=recipe, defence=defence, level=level)
-        return run.cell(e.FIG6, batch_size=size, **how)
+        return run.cell("fig6", batch_size=size, **how)
 
     tensors = {
         (net, r): accuracy_under(net, r, "compression", 0.8)
@@ -200,7 +200,7 @@ def fig6(run):
 
 def notice(run):
     """Detection by a client, and its cost for the server."""
-    cells = run.best(e.NOTICE).set_index(["kind", "net", "gamma"])["target"]
+    cells = run.best("notice").set_index(["kind", "net", "gamma"])["target"]
     literal, vector = (cells[f"LIA-SA, {r}"] for r in ("literal", "vector"))
     below = "below" if literal[VGG, 1e-4] < 0.9**8 else "above"
     return f"""

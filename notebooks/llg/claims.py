@@ -9,24 +9,9 @@ from fedleak import models
 from fedleak_book.experiments import Claims, having
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, NUMBER, RATE
 from notebooks.llg.experiments import (
-    DLG,
-    DLG_SHORT,
-    FIG3,
-    FIG3_BALANCED,
-    FIG4,
-    FIG4_FACES,
-    FIG5,
-    FIG6,
-    FIG6_EARLY,
-    FIG6_ROUNDS,
-    FIG7,
-    FIG7_BLOCKS,
-    FIG7_WHOLE,
-    FIG8,
     PLACES,
     PLAIN,
     RESIDUAL,
-    RUNTIME,
     SIZES,
     STEPS,
     TITLE,
@@ -59,9 +44,11 @@ for id, statistic, cell in (
         lambda t: (t["init"] == "fresh") & (t["occurrences"] > 0),
     ),
 ):
-    for experiment in (FIG3, FIG3_BALANCED):
+    for experiment in ("fig3", "fig3_balanced"):
         claim(id, statistic, of=experiment, rows=True, filters=cell)
-for init, experiment in itertools.product(("fresh", "single"), (FIG3, FIG3_BALANCED)):
+for init, experiment in itertools.product(
+    ("fresh", "single"), ("fig3", "fig3_balanced")
+):
     claim(
         f"fig3c-{init}", lambda t: correlation(t, "calibrated").abs().min(),
         of=experiment, rows=True, filters={"init": init},
@@ -69,7 +56,7 @@ for init, experiment in itertools.product(("fresh", "single"), (FIG3, FIG3_BALAN
 
 
 # --- Figs. 4 and 8 ---
-def says(id, statistic, titles, algorithm, parts=(), of=FIG4, **settings):
+def says(id, statistic, titles, algorithm, parts=(), of="fig4", **settings):
     """Add a claim about Fig. 4, a statistic of the ASR by batch size and attack."""
     data = [name for title in titles for name in PLACES[title]]
     settings |= {"data": data, "algorithm": algorithm}
@@ -86,9 +73,9 @@ NAMED = {"LLG": "llg", "LLG*": "llgstar", "LLG+": "llgplus"}
 for (algorithm, title), letter in LETTERS.items():
     place = dict(data=PLACES[title], algorithm=algorithm)
     for attack, name in NAMED.items():
-        options = dict(of=FIG4, filters=place | {"attack": attack})
+        options = dict(of="fig4", filters=place | {"attack": attack})
         if algorithm == "FedAvg":
-            runs = [FIG4, FIG4_FACES] if letter == "h" else [FIG4]
+            runs = ["fig4", "fig4_faces"] if letter == "h" else ["fig4"]
             ends = {"lowest": min, "highest": max}  # over the batch sizes
             for of, (end, extreme) in itertools.product(runs, ends.items()):
                 options |= dict(of=of, reading=f"{attack}, {end}")
@@ -101,7 +88,7 @@ for (algorithm, title), letter in LETTERS.items():
         claim(
             f"fig8{letter}-balanced",
             lambda a, b: (a[VARIANTS] - b[VARIANTS]).mean().abs().max(),
-            of=[FIG4, FIG8], wide="attack", filters=place,
+            of=["fig4", "fig8"], wide="attack", filters=place,
         )  # fmt: skip
 plus = lambda t: ahead(t, "LLG+", "LLG", "LLG*")  # noqa: E731
 for letters, id, statistic, algorithm in (
@@ -118,7 +105,7 @@ for letters, id, statistic, algorithm in (
         if letter in letters:
             says(f"{letter}-{id}", statistic, [title], algorithm)
         if letter == "h" and letter in letters and algorithm == "FedAvg":
-            says(f"{letter}-{id}", statistic, [title], algorithm, of=FIG4_FACES)
+            says(f"{letter}-{id}", statistic, [title], algorithm, of="fig4_faces")
 
 
 def decrease(a, b):
@@ -128,7 +115,7 @@ def decrease(a, b):
 
 
 faces = dict(wide="attack", filters={"data": PLACES["CelebA"]})
-claim("fig4h-decrease", decrease, of=[FIG4, FIG4_FACES], **faces)
+claim("fig4h-decrease", decrease, of=["fig4", "fig4_faces"], **faces)
 
 
 # --- orders, and what was not tried ---
@@ -157,7 +144,7 @@ def apart(rows):
 
 ours = having(data=PLACES["MNIST"], attack=VARIANTS)
 options = dict(rows=True, kind=DIFFERENCE, note="it is LLG that is apart, under FedSGD")
-claim("fig4-hellinger", apart, of=FIG4, filters=ours, **options)
+claim("fig4-hellinger", apart, of="fig4", filters=ours, **options)
 only = dict(attack="LLG*", batch_size=128)
 says(
     "c-llgstar",
@@ -178,7 +165,7 @@ for letter, title, algorithm, sizes, sign in (
     claim(
         f"fig4{letter}-dlg",
         lambda ours, theirs, s=sign: s * (ours - theirs).mean(),
-        of=[FIG4, DLG],
+        of=["fig4", "dlg"],
         filters=having(
             data=PLACES[title], algorithm=algorithm, attack=["LLG+", "DLG"],
             net="cnn", composition="unbalanced", batch_size=sizes,
@@ -188,11 +175,11 @@ faces = having(
     data=[*PLACES["MNIST"], *PLACES["CelebA"]], algorithm="FedSGD", iterations=2
 )
 lost_on_faces = lambda t: between(t, "CelebA", "MNIST")["DLG"]  # noqa: E731
-claim("fig4d-dlg", lost_on_faces, of=DLG_SHORT, wide="attack", filters=faces)
+claim("fig4d-dlg", lost_on_faces, of="dlg_short", wide="attack", filters=faces)
 claim(
     "fig4f-dlg",
     lambda ours, theirs: (theirs - ours).mean(),
-    of=[FIG4, DLG_SHORT],
+    of=["fig4", "dlg_short"],
     filters=having(
         data=PLACES["SVHN"], algorithm="FedAvg", attack=["LLG+", "DLG"],
         composition="unbalanced", batch_size=1,
@@ -208,7 +195,7 @@ for id, slow, fast, sizes, note in (
     ("star", "LLG*", "LLG+", SIZES, "a batch of equal dummy images has the gradient of one"),
 ):  # fmt: skip
     options = dict(
-        of=RUNTIME, filters=dict(attack=[slow, fast], batch_size=sizes), note=note
+        of="runtime", filters=dict(attack=[slow, fast], batch_size=sizes), note=note
     )
     claim(f"runtime-{id}", lambda t, a=slow, b=fast: t[a].sum() / t[b].sum(), **options)  # fmt: skip
 
@@ -220,7 +207,7 @@ def beside(t, net, other):
 
 
 for net in PLAIN:
-    options = dict(of=FIG5, filters={"algorithm": "FedSGD", "net": net}, kind=RATE)
+    options = dict(of="fig5", filters={"algorithm": "FedSGD", "net": net}, kind=RATE)
     claim(f"fig5a-{net}", lambda t: t.mean(), **options)
 most = dict(algorithm="FedSGD", batch_size=SIZES[2:])
 for id, statistic, cell in (
@@ -233,10 +220,10 @@ for id, statistic, cell in (
     ("b-close-pair", lambda t: beside(t, *PLAIN),
      dict(algorithm="FedAvg", net=PLAIN, batch_size=SIZES[5:])),
 ):  # fmt: skip
-    claim(f"fig5{id}", statistic, of=FIG5, wide="net", filters=cell)
+    claim(f"fig5{id}", statistic, of="fig5", wide="net", filters=cell)
 same = dict(data=PLACES["MNIST"], algorithm="FedSGD", composition="unbalanced")
 pair = dict(wide="net", filters=having(**same, net=PLAIN, batch_size=SIZES))
-slow = [DLG, FIG5]
+slow = ["dlg", "fig5"]
 claim("fig5a-dlg", lambda t: beside(t, "lenet", "cnn"), of=slow[0], **pair)
 drops = lambda a, b: beside(a, *PLAIN) - beside(b, *PLAIN)  # noqa: E731
 claim("fig5a-sensitive", drops, of=slow, **pair)
@@ -244,11 +231,13 @@ cnn = having(**same, net="cnn")
 single = dict(data=PLACES["MNIST"], batch_size=1)
 deep = having(**single, algorithm="FedSGD", iterations=3)
 drop = lambda t: beside(t, "resnet20", "cnn")  # noqa: E731
-claim("fig5a-dlg-resnet", drop, of=DLG_SHORT, wide="net", filters=deep)
+claim("fig5a-dlg-resnet", drop, of="dlg_short", wide="net", filters=deep)
 NETS = ["cnn", "lenet", "resnet20"]
 apart_by = lambda a, b: np.ptp(a[NETS].mean()) - np.ptp(b[NETS].mean())  # noqa: E731
 averaged = having(**single, algorithm="FedAvg", net=NETS)
-claim("fig5b-sensitive", apart_by, of=[DLG_SHORT, FIG5], wide="net", filters=averaged)
+claim(
+    "fig5b-sensitive", apart_by, of=["dlg_short", "fig5"], wide="net", filters=averaged
+)
 claim("fig5a-dlg-cnn", lambda t: (t > 0.8).mean(), of=slow[0], filters=cnn, kind=MEAN)
 
 
@@ -294,12 +283,12 @@ ALONG = {  # and of the ASR by moment and attack
         "dlg-ahead": lambda t: (t["DLG"] > t[VARIANTS].max(axis=1))[t["DLG"].notna()].mean(),
     },
 }  # fmt: skip
-READINGS = {"1,000 local steps": FIG6, "1,000 rounds": FIG6_ROUNDS}
+READINGS = {"1,000 local steps": "fig6", "1,000 rounds": "fig6_rounds"}
 KIND = {"dlg-ahead": MEAN}
 EDGE = "a guess's expectation is 0.001 inside the band: trials do not decide it"
 either = {"random": lambda t: t["random guess"], "llgplus": lambda t: t["LLG+"]}
 for letter, algorithm, reading, runs in (
-    ("a", "FedSGD", "", FIG6), *(("b", "FedAvg", *read) for read in READINGS.items()),
+    ("a", "FedSGD", "", "fig6"), *(("b", "FedAvg", *read) for read in READINGS.items()),
 ):  # fmt: skip
     last = lambda t, a=algorithm: (t["algorithm"] == a) & ends(t)  # noqa: E731
     options, run = dict(of=runs, reading=reading), having(algorithm=algorithm)
@@ -313,7 +302,7 @@ for letter, algorithm, reading, runs in (
         how = dict(wide="attack", filters=run, kind=KIND.get(name, NUMBER), **options)
         claim(f"fig6{letter}-{name}", statistic, **how)
 for name in ("rise", "peak-llgstar", "peak-llgplus"):  # more networks
-    options = dict(of=FIG6_EARLY, wide="attack", reading="1,000 local steps")
+    options = dict(of="fig6_early", wide="attack", reading="1,000 local steps")
     claim(f"fig6b-{name}", ALONG["b"][name], **options)
 SLOW = [*VARIANTS, "DLG"]
 AGAINST = {  # FedSGD's and FedAvg's ASR by moment and attack
@@ -326,7 +315,7 @@ for reading, runs in READINGS.items():
         paired = lambda a, b, f=compared: f(  # noqa: E731
             a.loc["FedSGD"], b.loc["FedAvg"] if "FedAvg" in b.index else b
         )
-        options = dict(of=[FIG6, runs], wide="attack", reading=reading)
+        options = dict(of=["fig6", runs], wide="attack", reading=reading)
         claim(f"fig6b-{name}", paired, **options)
 
 
@@ -339,7 +328,7 @@ def under(algorithm, kind, level, sizes=SIZES):
     )  # fmt: skip
 
 
-above = dict(of=[FIG7, FIG4], wide="level")
+above = dict(of=["fig7", "fig4"], wide="level")
 for letter, algorithm in zip("ad", STEPS):
     noisy = under(algorithm, "noise", [0.01, 0.1, 1.0])
     worst = lambda a, b: a.sub(b, axis=0).min().min()  # noqa: E731
@@ -355,7 +344,7 @@ for id, algorithm, kind, level, sizes in (
     cell = under(algorithm, kind, level, sizes)
     claim(f"fig7{id}", best, filters=cell, **above)
 
-blocks = dict(of=FIG7_BLOCKS, note="the interval is over blocks of 20 networks")
+blocks = dict(of="fig7_blocks", note="the interval is over blocks of 20 networks")
 
 
 def above_guess(t):
@@ -369,7 +358,7 @@ def found_at(t):
     return t.groupby("batch_size").max()  # a level is of one defence: the rest is empty
 
 
-whole = blocks | dict(of=FIG7_WHOLE)
+whole = blocks | dict(of="fig7_whole")
 for id, algorithm, sizes, options in (
     ("e-mitigates", "FedAvg", SIZES, blocks),
     ("b-caption", "FedSGD", [16], blocks),
@@ -384,7 +373,7 @@ claim("fig7e-strong", lambda t: t.iloc[-1], filters=largest, **whole)
 noisy = dict(algorithm="FedSGD", defence="noise")
 spread = lambda t: np.ptp(t, axis=0).max()  # noqa: E731
 claim("fig7a-stable", spread, filters=noisy, wide="level", **blocks)
-at_16 = dict(of=[FIG7, FIG4], filters=under("FedSGD", "dp", 1.0, [16]))
+at_16 = dict(of=["fig7", "fig4"], filters=under("FedSGD", "dp", 1.0, [16]))
 claim("fig7b-caption", lambda a, b: a.iloc[0] - b.iloc[0], **at_16)
 
 
@@ -403,9 +392,9 @@ for id, loss, algorithm, kind in (
     ("f-20", lambda t: lost(t)[0.2].mean(), "FedAvg", "sparse"),
 ):  # fmt: skip
     cell = having(algorithm=algorithm, defence=["none", kind])
-    claim(f"fig7{id}", loss, of=FIG7, wide="level", filters=cell)
+    claim(f"fig7{id}", loss, of="fig7", wide="level", filters=cell)
 strong = dict(algorithm="FedAvg", defence="dp", level=1.0)
-claim("fig7e-strong", lambda t: t.iloc[-1], of=FIG7, filters=strong)
+claim("fig7e-strong", lambda t: t.iloc[-1], of="fig7", filters=strong)
 
 
 # --- the privacy budget (Sec. 6.5.1) ---

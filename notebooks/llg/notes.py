@@ -32,7 +32,7 @@ def fig4(run):
 def fig5(run):
     """Fig. 5: the missing activation, DLG, and large batches under FedAvg."""
     large = {
-        net: mean(run, e.FIG5, algorithm="FedAvg", net=net, batch_size=e.SIZES[5:])
+        net: mean(run, "fig5", algorithm="FedAvg", net=net, batch_size=e.SIZES[5:])
         for net in e.RESIDUAL + e.PLAIN
     }
     return f"""
@@ -45,7 +45,7 @@ def fig5(run):
 
 def fig6(run):
     """Fig. 6: longer training, why LLG+ falls, the random guess."""
-    parts = run.best(e.TWO_PARTS).set_index(["algorithm", "impact", "offset"])["asr"]
+    parts = run.best("two_parts").set_index(["algorithm", "impact", "offset"])["asr"]
     texts = [
         f"{algorithm}: {parts[algorithm, 'own', 'none']:.2f} by LLG, {parts[algorithm, 'auxiliary', 'none']:.2f} with LLG+'s impact, "
         f"{parts[algorithm, 'own', 'auxiliary']:.2f} with LLG+'s offset"
@@ -56,10 +56,10 @@ def fig6(run):
         {"LLG*": (r"LLG\*", "llgstar"), "LLG+": ("LLG+", "llgplus")},
     )
     ends = [
-        f"{title} ends at {run.cell(e.FIG6_ROUNDS, attack=attack, **end):.2f ci} (local steps: {run[f'fig6b-{id}']:.2f ci})"
+        f"{title} ends at {run.cell('fig6_rounds', attack=attack, **end):.2f ci} (local steps: {run[f'fig6b-{id}']:.2f ci})"
         for attack, (title, id) in ids.items()
     ]
-    accuracy = run.cell(e.FIG6_ROUNDS, "accuracy", attack="LLG", **end)
+    accuracy = run.cell("fig6_rounds", "accuracy", attack="LLG", **end)
     return f"""
     Under FedAvg the paper's 1,000 iterations have two interpretations: local steps, in a hundred rounds of ten, or rounds. After
     1,000 rounds the test accuracy is {accuracy:.3f ci} (local steps: {run["fig6b-accuracy"]:.3f ci}; the paper:
@@ -77,7 +77,7 @@ def fig7(run):
 
     def cost(defence, level, **settings):
         at = [
-            mean(run, e.FIG7, defence=d, level=v, **settings)
+            mean(run, "fig7", defence=d, level=v, **settings)
             for d, v in (("none", 0.0), (defence, level))
         ]
         return 100 * (at[0] - at[1])
@@ -87,7 +87,7 @@ def fig7(run):
     ]
     twenty = [cost("released", 0.2, algorithm=algorithm) for algorithm in e.STEPS]
     noisy = mean(
-        run, e.FIG7, algorithm="FedSGD", defence="noise", level=1.0, batch_size=8
+        run, "fig7", algorithm="FedSGD", defence="noise", level=1.0, batch_size=8
     )
 
     def above_guess(cells, algorithm):
@@ -95,7 +95,7 @@ def fig7(run):
         wide = rows.pivot_table("asr", "batch_size", "defence")
         return 100 * (wide["dp"] - wide["random guess"])
 
-    clippings = [run.best(blocks) for blocks in (e.FIG7_BLOCKS, e.FIG7_WHOLE)]
+    clippings = [run.best(blocks) for blocks in ("fig7_blocks", "fig7_whole")]
     at_16 = [-above_guess(cells, "FedSGD")[16] for cells in clippings]
     averaged = [above_guess(cells, "FedAvg") for cells in clippings]
     one_image = [excess.pop(1) for excess in averaged]
@@ -117,15 +117,15 @@ def fig7(run):
 
 def table1(run):
     """Table 1: noise in the mean, and the length of training."""
-    cells = run.best(e.TABLE1).set_index(["algorithm", "defence", "level"])["accuracy"]
+    cells = run.best("table1").set_index(["algorithm", "defence", "level"])["accuracy"]
     lost = [100 * (cells[a, "none", 0.0] - cells[a, "noise", 1.0]) for a in e.STEPS]
-    lengths = run.best(e.TABLE1_LENGTHS)
+    lengths = run.best("table1_lengths")
     lengths = lengths.set_index(["algorithm", "defence", "level", "iterations"])
     lengths = lengths["accuracy"].unstack().sort_index(axis=1)
     listed = lambda key: ", ".join(map("{:.3f}".format, lengths.loc[key]))  # noqa: E731
     ends = {a: listed((a, "none", 0.0)) for a in e.STEPS}
     clipped = {a: listed((a, "dp", 1.0)) for a in e.STEPS}
-    read = run.best(e.TABLE1_READINGS).set_index(["algorithm", "defence", "iterations"])
+    read = run.best("table1_readings").set_index(["algorithm", "defence", "iterations"])
     read = read["accuracy"].unstack().sort_index(axis=1)
     averaged = {
         key: ", ".join(map("{:.3f}".format, read.loc[key].dropna()))

@@ -12,7 +12,7 @@ from fedleak.audit.report import LOOK, write_svg
 from fedleak_book import paths
 from fedleak_book.experiments import predictions
 from fedleak_book.experiments.results import Recorded
-from notebooks.privacy.experiments import AFTER, CANARY, CLIENT, PRIVATE, SAMPLE
+from notebooks.privacy.experiments import AFTER, CLIENT, SAMPLE
 from notebooks.privacy.experiments import UNCLIPPED
 from notebooks.show import markdown, number, table
 from notebooks.filters.notes import baseline_accuracy, best, with_interval
@@ -162,7 +162,7 @@ def in_short(named: pd.DataFrame, bounds: pd.DataFrame) -> str:
 def fragments() -> dict[str, str]:
     """Return the table and sentences, and draw the figure."""
     run = Recorded("arena", device="cpu")
-    named, bounds = named_by(run.best_rows(PRIVATE)), run.best_rows(CANARY)
+    named, bounds = named_by(run.best_rows("private")), run.best_rows("private_canary")
     (paths.root() / "book" / "_generated" / "private.svg").write_text(
         write_svg(figure(named, bounds)), encoding="utf-8"
     )

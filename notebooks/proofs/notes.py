@@ -8,8 +8,7 @@ from scipy.stats import binomtest
 from fedleak.models import title
 from fedleak_book.experiments import predictions
 from fedleak_book.experiments.results import Recorded
-from notebooks.proofs.experiments import BROKEN, HONEST, PROOFS, PROVEN, SLIGHT
-from notebooks.proofs.experiments import SPLIT_PROOFS
+from notebooks.proofs.experiments import BROKEN, HONEST, SLIGHT
 from notebooks.show import markdown, table
 
 KEEPS, BREAKS = "keeps the conditions", "breaks one"
@@ -85,11 +84,11 @@ def in_short(
 def fragments() -> dict[str, str]:
     """Return the tables and sentences."""
     run = Recorded("arena", device="cpu")
-    proofs, proven, split = map(run.best_rows, (PROOFS, PROVEN, SPLIT_PROOFS))
+    proofs, proven, split = map(run.best_rows, ("proofs", "proven", "split_proofs"))
     expected = predictions.table(run, *predictions.ids(run, "P"))
     texts = {
         "clients": clients(proofs),
-        "shares": shares(run.best(PROVEN)),
+        "shares": shares(run.best("proven")),
         "in_short": in_short(proofs, proven),
         "split_clients": clients(split, OF_THE_HEAD),
         "split_in_short": in_short(split, proven.iloc[:0], OF_THE_HEAD),

@@ -4,27 +4,7 @@ import itertools
 
 from fedleak_book.experiments import Claims
 from fedleak_book.experiments.kinds import DIFFERENCE, RATE
-from notebooks.rlu.experiments import (
-    COST,
-    FIG1,
-    FIG1_CIFAR100,
-    FIG2,
-    FIG2_CIFAR100,
-    FIG2_TINY,
-    FIG3,
-    NAMES,
-    NORMAL,
-    PARTITIONS,
-    TABLE1,
-    TABLE2,
-    TABLE2_CIFAR10,
-    TABLE2_CIFAR100,
-    TABLE3_VGG16,
-    TABLE4,
-    TABLE5,
-    TABLE5_CHOICES,
-    VARIANTS,
-)
+from notebooks.rlu.experiments import NAMES
 
 CLAIMS = Claims()
 claim = CLAIMS.add
@@ -38,11 +18,15 @@ def lead(t):
 
 # --- Tables 1 and 2 ---
 for name in NAMES:
-    options = dict(of=TABLE1, filters={"name": name}, rows=True)
+    options = dict(of="table1", filters={"name": name}, rows=True)
     claim(f"tab1-{name}", lambda t: t["error"].max(), **options)
 
 tens = {"steps": 10, "rule": "RLU"}
-second = (TABLE2, TABLE2_CIFAR10, TABLE2_CIFAR100)  # the other experiments have no LLG+
+second = (
+    "table2",
+    "table2_cifar10",
+    "table2_cifar100",
+)  # the other experiments have no LLG+
 claim("tab2-ahead", lambda *t: min(lead(c).min() for c in t), of=second, wide="rule")
 for value in ("cacc", "iacc"):
     options = dict(of=second, value=value, filters=tens)
@@ -60,7 +44,7 @@ def at_last(t):
     return t.loc[t.index.max()]
 
 
-ALONG = {"svhn": FIG1, "cifar10": FIG1, "cifar100": FIG1_CIFAR100}
+ALONG = {"svhn": "fig1", "cifar10": "fig1", "cifar100": "fig1_cifar100"}
 for data, of in ALONG.items():
     part = dict(of=of, wide="rule", filters={"data": data})
     claim(f"fig1-{data}-ahead", lambda t: lead(t).min(), **part)
@@ -74,10 +58,10 @@ for data, of in ALONG.items():
 # --- Table 3 ---
 for rule in OTHERS:
     name = rule.lower().replace("+", "plus")
-    options = dict(of=TABLE3_VGG16, filters={"rule": rule})
+    options = dict(of="table3_vgg16", filters={"rule": rule})
     claim(f"tab3-{name}-falls", lambda t: t[5.0] - t[0.05], **options)
     claim(f"tab3-{name}-monotone", lambda t: t.diff().min(), **options)
-options = dict(of=TABLE3_VGG16, filters={"rule": "RLU"})
+options = dict(of="table3_vgg16", filters={"rule": "RLU"})
 claim("tab3-robust", lambda t: t.min(), kind=RATE, **options)
 claim("tab3-rises", lambda t: t[0.05] - t[5.0], kind=DIFFERENCE, **options)
 worse = lambda t: t[["LLG+", "ZLG+"]].min(axis=1)  # noqa: E731
@@ -86,25 +70,25 @@ for name, statistic in (
     ("behind", lambda t: (t["RLU"] - worse(t))[5.0]),
     ("last", lambda t: (t["iLRG"] - worse(t)).max()),
 ):
-    claim(f"tab3-{name}", statistic, TABLE3_VGG16, wide="rule")
+    claim(f"tab3-{name}", statistic, "table3_vgg16", wide="rule")
 
 # --- Fig. 2 ---
-FEW = {"svhn": FIG2, "cifar10": FIG2, "cifar100": FIG2_CIFAR100}
-for data, of in (FEW | {"tiny-imagenet": FIG2_TINY}).items():
+FEW = {"svhn": "fig2", "cifar10": "fig2", "cifar100": "fig2_cifar100"}
+for data, of in (FEW | {"tiny-imagenet": "fig2_tiny"}).items():
     fresh = dict(of=of, filters={"data": data, "stage": 0.0})
     item = f"fig2-{data.replace('-', '')}"
     claim(item, lambda t: t[100] - t[5], kind=DIFFERENCE, **fresh)
 
 # --- Table 4 ---
 first = {"rounds": 1}
-ruled, strong = dict(of=TABLE4, wide="rule"), first | {"level": "strong"}
+ruled, strong = dict(of="table4", wide="rule"), first | {"level": "strong"}
 unheeded = lambda t: (t["RLU"] - t["RLU, ρ = 1"]).min()  # noqa: E731
 claim("tab4-robust", lambda t: t["RLU"].min(), filters=strong, kind=RATE, **ruled)
 claim("tab4-ahead", lambda t: lead(t).min(), filters=first, **ruled)
 claim("tab4-rho", unheeded, filters=strong | {"name": "sgdm"}, **ruled)
 
 # --- forms of RLU ---
-gain = dict(of=VARIANTS, value="gain")
+gain = dict(of="variants", value="gain")
 claim("monte-carlo", lambda t: -t.max(), filters={"form": "averaged"}, **gain)
 note = "Alg. 2 as its lost listing is read here; six of the eight settings are MNIST, which the paper does not use"
 for form in ("", ", Eq. 14 as printed"):
@@ -140,9 +124,9 @@ def marks(rule, bound):
 for rule, bound in itertools.product(PRINTED, PASSES):
     name = rule.lower().replace("+", "plus")
     for of, data in (
-        (TABLE5, "mnist"),
-        (TABLE5_CHOICES, "svhn"),
-        (TABLE5_CHOICES, "cifar10"),
+        ("table5", "mnist"),
+        ("table5_choices", "svhn"),
+        ("table5_choices", "cifar10"),
     ):
         options = dict(of=of, filters={"rule": rule, "data": data})
         reading = f"a mark from an iAcc of {bound}"
@@ -155,15 +139,15 @@ for metric in ("psnr", "lpips"):
         chosen = dict(
             filters={"net": net, "way": "RLU's labels"}, value=f"{metric} gain"
         )
-        claim(f"fig3-{metric}", lambda t: t.iloc[0], of=FIG3, reading=width, **chosen)
+        claim(f"fig3-{metric}", lambda t: t.iloc[0], of="fig3", reading=width, **chosen)
 
 # --- Figs. 4–9, partitions, cost ---
 NETS = {"svhn": "lenet", "cifar10": "vgg16"}  # of Figs. 4–9 (App. B.3)
 untrained = lambda t: (t["stage"] == 0) & (t["data"].map(NETS) == t["net"])  # noqa: E731
-later = dict(of=NORMAL, filters={"data": list(NETS), "stage": [0.5, 0.7]})
-claim("normal-untrained", min, NORMAL, filters=untrained, kind=RATE)
+later = dict(of="normal", filters={"data": list(NETS), "stage": [0.5, 0.7]})
+claim("normal-untrained", min, "normal", filters=untrained, kind=RATE)
 claim("normal-trained", min, kind=RATE, **later)
-claim("fig4-zero", max, NORMAL, value="largest_mean", filters=untrained)
+claim("fig4-zero", max, "normal", value="largest_mean", filters=untrained)
 claim("fig4-signs", min, value="signs", kind=RATE, **later)
-claim("fig10-classes", lambda t: t.iloc[0], of=PARTITIONS, filters={"alpha": 0.1})
-claim("cost-100", lambda t: t[100], of=COST)
+claim("fig10-classes", lambda t: t.iloc[0], of="partitions", filters={"alpha": 0.1})
+claim("cost-100", lambda t: t[100], of="cost")

@@ -34,9 +34,9 @@ def table1(run):
 
 def table2(run):
     """Table 2: the data, the effect of ten steps, the baselines."""
-    cells, deep = joined(*map(run.best, e.ALL_OF_TABLE2)), run.best(e.ONE_STEP)
+    cells, deep = joined(*map(run.best, e.ALL_OF_TABLE2)), run.best("one_step")
     every = cells.query("rule == 'RLU'")["iacc"]
-    single = wide(run.best(e.TABLE2_CIFAR10), steps=1)
+    single = wide(run.best("table2_cifar10"), steps=1)
     fifty = wide(deep[deep["net"] == "resnet50-imagenet"])
     exact, nearly = (every == 1).sum(), every.between(0.997, 1, inclusive="left").sum()
     net = cells[cells["net"] == "vgg16"]
@@ -99,11 +99,11 @@ def fig1(run):
     """Fig. 1: the second place, and the causes of errors on trained networks."""
     last = dict(data="svhn", stage=0.7)
     gap = run.mean(
-        run.by_trial(e.FIG1, rule="ZLG+", **last)
-        - run.by_trial(e.FIG1, rule="LLG+", **last)
+        run.by_trial("fig1", rule="ZLG+", **last)
+        - run.by_trial("fig1", rule="LLG+", **last)
     )
-    last_row = run.best(e.FIG1).query("data == 'svhn' and rule == 'RLU'").iloc[-1]
-    rows = run.best(e.OWN_IMAGES)
+    last_row = run.best("fig1").query("data == 'svhn' and rule == 'RLU'").iloc[-1]
+    rows = run.best("own_images")
     table = rows.pivot(
         index=["steps", "confidence", "stage"], columns="known", values="iacc"
     )
@@ -113,8 +113,8 @@ def fig1(run):
         table.loc[1, "gaussian"],
     )
     late = dict(stage=0.95, steps=10, confidence="average")
-    theirs = run.by_trial(e.OWN_IMAGES, known="server's", **late)
-    share = (run.by_trial(e.OWN_IMAGES, known="own", **late) - theirs) / (1 - theirs)
+    theirs = run.by_trial("own_images", known="server's", **late)
+    share = (run.by_trial("own_images", known="own", **late) - theirs) / (1 - theirs)
     quiet = rows.query(
         "steps == 1 and confidence == 'average' and known == 'own'"
     ).set_index("stage")["quiet"]
@@ -137,14 +137,14 @@ def fig1(run):
 def table3(run):
     """Table 3: the baselines that do not fall, and trained networks."""
     vgg, fresh = (
-        wide(run.best(e.TABLE3_VGG16), "alpha"),
-        wide(run.best(e.TABLE3), "alpha", stage=0.0),
+        wide(run.best("table3_vgg16"), "alpha"),
+        wide(run.best("table3"), "alpha", stage=0.0),
     )
-    late = wide(run.best(e.TABLE3), "alpha", stage=0.4)
+    late = wide(run.best("table3"), "alpha", stage=0.4)
     sums = [vgg.loc[rule] for rule in ("LLG+", "ZLG+")]
     ilrg = vgg.loc["iLRG"].min()
     between = [late.loc[rule] for rule in ("ZLG+", "iLRG")]
-    lost = fall(run.best(e.TABLE3), stage=0.4)
+    lost = fall(run.best("table3"), stage=0.4)
     return f"""
     On VGG-16, the paper's network, LLG+ and ZLG+ are at {min(t.min() for t in sums):.2f} to {max(t.max() for t in sums):.2f} at every α and iLRG at {ilrg:.3f} or above. On untrained LeNet all
     are at {fresh.min().min():.3f} or above. LeNet is thus not the cause. We do not know the paper's learning rate; VGG-16 ran only at 0.01.
@@ -159,7 +159,7 @@ def fig2(run):
 
     def cost(data, stage):
         many, few = (
-            run.by_trial(e.FIG2, data=data, stage=stage, size=size) for size in (100, 5)
+            run.by_trial("fig2", data=data, stage=stage, size=size) for size in (100, 5)
         )
         return run.mean(many - few)
 
@@ -172,11 +172,11 @@ def fig2(run):
 
 def table4(run):
     """Table 4: the settings, and the cost of ignoring the step weights and h."""
-    cells = wide(run.best(e.TABLE4), rounds=3)
+    cells = wide(run.best("table4"), rounds=3)
     cost = {
         name: (t["RLU"] - t["RLU, ρ = 1"]).iloc[0] for name, t in cells.groupby("name")
     }
-    mild = run.best(e.TABLE4_CHOICES).query("level == 'mild'")
+    mild = run.best("table4_choices").query("level == 'mild'")
     by = {
         name: mild[mild["name"] == name].pivot(
             index=parameter, columns="rule", values="iacc"
@@ -214,12 +214,12 @@ def fig3(run):
     """Fig. 3: the objective, the sizes, the wider network."""
     psnr, lpips = (
         {
-            net: run.cell(e.FIG3, f"{value} gain", net=net, way="RLU's labels")
+            net: run.cell("fig3", f"{value} gain", net=net, way="RLU's labels")
             for net in ("resnet32-4", "resnet32")
         }
         for value in ("psnr", "lpips")
     )
-    level = run.best(e.FIG3)["psnr"]
+    level = run.best("fig3")["psnr"]
     return rf"""
     The objective is that of InvG (the paper says IG),
     $1-\cos\big(\nabla\mathcal L(\hat{{\mathbf x}},\hat{{\mathbf y}}),\,\nabla\mathcal L(\mathbf x,\mathbf y)\big)+\lambda_{{\mathrm{{TV}}}}\,\mathrm{{TV}}(\hat{{\mathbf x}})$,
@@ -237,7 +237,7 @@ def fig3(run):
 
 def fig4(run):
     """Figs. 4–9: the share of pairs that fail, by network."""
-    cells = run.best(e.NORMAL).query("stage == 0").set_index(["net", "data"])
+    cells = run.best("normal").query("stage == 0").set_index(["net", "data"])
     failed, largest = 1 - cells["passed"], cells["largest_mean"]
     deep = ("resnet50-imagenet", "tiny-imagenet")
     return f"""
@@ -250,9 +250,9 @@ def fig4(run):
 
 def algorithm2(run):
     """Algorithm 2: by learning rate, and with Eq. 14 as printed."""
-    rates = run.best(e.RATES).pivot(index="lr", columns="rule", values="iacc")
-    gain = wide(run.best(e.VARIANTS), "form", "gain").drop("untrained", level="setting")
-    rows = run.best(e.VARIANTS).query(
+    rates = run.best("rates").pivot(index="lr", columns="rule", values="iacc")
+    gain = wide(run.best("variants"), "form", "gain").drop("untrained", level="setting")
+    rows = run.best("variants").query(
         "form == 'Alg. 2, Eq. 14 as printed' and setting != 'untrained'"
     )
     open_ = (rows["gain high"] > 0).sum()
@@ -271,7 +271,7 @@ def algorithm2(run):
 
 def beyond(run):
     """The whole head: its development and its test."""
-    iacc = wide(run.best(e.VARIANTS), "form").droplevel(
+    iacc = wide(run.best("variants"), "form").droplevel(
         ["steps", "activation", "data", "stage"]
     )
     closed = ((iacc["whole head"] - iacc["RLU"]) / (1 - iacc["RLU"])).drop("untrained")

@@ -22,7 +22,7 @@ def page(chapter):
 
 
 def rows_of(name="table1", **options):
-    return Results("tiny", device="cpu", **options).rows(running.declared("tiny")[name])
+    return Results("tiny", device="cpu", **options).rows(name)
 
 
 def log():
@@ -99,7 +99,7 @@ def test_recorded_trials_are_taken_where_the_cache_is_lost(tiny):
     def record(trials, **how):
         shutil.rmtree(tiny / "units", ignore_errors=True)
         running.module("tiny", "experiments").LOG.clear()
-        return Results("tiny", device="cpu", trials=trials, record=True, **how).rows(running.declared("tiny")["table1"])
+        return Results("tiny", device="cpu", trials=trials, record=True, **how).rows("table1")
 
     whole = record(4)
     record(2)
@@ -163,8 +163,8 @@ def test_wrong_declarations_and_parameters(attempt, message):
 @pytest.fixture
 def recorded(tiny):
     results = Results("tiny", "paper", "cpu", record=True)
-    for experiment in running.declared("tiny").values():
-        results.rows(experiment)
+    for name in running.declared("tiny"):
+        results.rows(name)
     commands.claims("tiny")
     forget()
     return Results("tiny", device="cpu")
@@ -178,25 +178,24 @@ def test_what_is_recorded_is_what_was_run(recorded):
     assert facts["datasets"][0]["name"] == "synthetic/train"
     assert (facts["profile"], facts["seed"], len(facts["code"])) == ("paper", 0, 12)
     assert {"numpy", "scipy", "torch", "torchvision", "processor", "memory", "commit", "seconds"} <= set(facts)
-    best = recorded.best(table1)
+    best = recorded.best("table1")
     assert set(best["source"]) == {"recorded"}
     assert best["n"].tolist() == [4, 4, 4, 4, 3, 3]
-    cell = recorded.cell(table1, net="b", rule="ours")
+    cell = recorded.cell("table1", net="b", rule="ours")
     assert (cell.n, f"{cell:.2f}") == (3, f"{float(cell):.2f}")
     assert f"{cell:.2f ci}" == f"{float(cell):.2f} [{cell.low:.2f}, {cell.high:.2f}]"
     with pytest.raises(ValueError, match="6 cells"):
-        recorded.cell(table1)
+        recorded.cell("table1")
 
 
 def test_values_of_two_cells_are_paired_by_trial(recorded):
-    table1 = running.declared("tiny")["table1"]
-    ours, theirs = (recorded.by_trial(table1, net="a", size=1, rule=rule) for rule in ("ours", "theirs"))
+    ours, theirs = (recorded.by_trial("table1", net="a", size=1, rule=rule) for rule in ("ours", "theirs"))
     lead = recorded.mean(ours - theirs, MEAN)
     assert (float(lead), lead.n) == (pytest.approx(0.25), 4)
-    assert recorded.mean(ours - recorded.by_trial(table1, net="b", rule="ours")).n == 3, "the fourth has no pair"
+    assert recorded.mean(ours - recorded.by_trial("table1", net="b", rule="ours")).n == 3, "the fourth has no pair"
     assert (alone := recorded.mean(ours)).low < alone < alone.high
     with pytest.raises(ValueError, match="4 cells"):
-        recorded.by_trial(table1, net="a")
+        recorded.by_trial("table1", net="a")
 
 
 def test_claims_and_their_verdict(recorded):

@@ -87,12 +87,12 @@ def test_every_measured_number_moves_with_the_records(lecture, monkeypatch):
 class Asked(Results):
     """A run that notes which recorded rows it is asked for, and computes none."""
 
-    def recorded_rows(self, experiment):
-        self.asked = {*getattr(self, "asked", ()), experiment.name}
-        return super().recorded_rows(experiment)
+    def recorded(self, name):
+        self.asked = {*getattr(self, "asked", ()), name}
+        return super().recorded(name)
 
-    def rows(self, experiment):
-        return records.rows_of(self.paper, experiment)
+    def rows(self, name):
+        return records.load(self.paper, name).rows
 
 
 @pytest.mark.slow

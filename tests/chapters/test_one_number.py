@@ -26,7 +26,7 @@ def numbers_of(cells, **names):
 def displays(run):
     """Yield each display's numbers: Figs. 6.2 to 6.5, the table of ten networks, and chapter 7's first sentences."""
     yield numbers_of(r.rescore(run, r.find_best(r.load_networks(run), r.NETWORK_CELL)))
-    for experiment, axis in ((e.COMPOSED, "composition"), (e.BY_SCHEME, "scheme")):
+    for experiment, axis in (("compositions", "composition"), ("schemes", "scheme")):
         table = r.usual_first(run, experiment, axis)
         yield numbers_of(r.rescore(run, r.find_best(table, [axis, "state"])))
     yield numbers_of(r.rescore(run, r.find_best(r.load_rungs(run), ["state", "rung"])), rung="+ many images a class")
