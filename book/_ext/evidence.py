@@ -47,7 +47,8 @@ def page(chapter: str, rows: Sequence[Row]) -> str:
     parts += ["## Where the recorded runs come from\n", markdown(_provenance(facts)), "## The experiments\n"]
     shown = dict[Any, str]()
     for name, experiment in experiments.items():
-        parts += _experiment(chapter, name, recorded[name])
+        parts += [f"({_record(chapter, name)})=\n### `{name}`\n", _about(chapter, name, experiment)]
+        parts += _recorded(chapter, recorded[name])
         parts += _trial(chapter, experiment, shown) if experiment else _again(chapter, name)
     return "\n".join(parts)
 
@@ -113,9 +114,15 @@ def _record(chapter: str, name: str) -> str:
     return f"record-{chapter}-{name.replace('_', '-')}"
 
 
-def _experiment(chapter: str, name: str, recorded: Mapping[str, tuple[pd.DataFrame, Row]]) -> Iterator[str]:
+def _about(chapter: str, name: str, experiment: Experiment | None) -> str:
+    """Return what a trial does, in words, and the command that records it, if the present code does."""
+    if experiment is None:
+        return _plain(records.retired(chapter)[name]["says"]) + "\n"
+    return f"{_plain(inspect.getdoc(experiment.trial) or '')} Again: `fedleak record {chapter} {name}`.\n"
+
+
+def _recorded(chapter: str, recorded: Mapping[str, tuple[pd.DataFrame, Row]]) -> Iterator[str]:
     """Yield the records of an experiment."""
-    yield f"({_record(chapter, name)})=\n### `{name}`\n"
     for name, (rows, facts) in recorded.items():
         cells = records.settled(rows, facts)
         cells = cells[[c for c in cells if cells[c].astype(str).str.len().max() <= LONGEST]]
@@ -135,9 +142,7 @@ def _experiment(chapter: str, name: str, recorded: Mapping[str, tuple[pd.DataFra
 
 
 def _trial(chapter: str, experiment: Experiment, shown: dict[Any, str]) -> Iterator[str]:
-    """Yield what a trial does, and its code, once a page; `shown` has where, by trial."""
-    doc = _plain(inspect.getdoc(experiment.trial) or "")
-    yield f"{doc} Again: `fedleak record {chapter} {experiment.name}`.\n"
+    """Yield the code of a trial, once a page; `shown` has where, by trial."""
     if experiment.trial in shown:
         yield f"The trial is that of [`{shown[experiment.trial]}`](#{_record(chapter, shown[experiment.trial])}).\n"
         return
@@ -148,10 +153,9 @@ def _trial(chapter: str, experiment: Experiment, shown: dict[Any, str]) -> Itera
 
 
 def _again(chapter: str, name: str) -> Iterator[str]:
-    """Yield what a trial did whose code was retired, and the commands that run it."""
+    """Yield where the code is of a trial that was retired, and the commands that run it."""
     code = records.retired(chapter)[name]
-    yield f"{_plain(code['says'])} Its code was retired; `{code['trial']}` in commit `{code['commit'][:12]}` has it.\n"
-    yield "To record it again:\n"
+    yield f"Its code was retired; `{code['trial']}` in commit `{code['commit'][:12]}` has it. Again:\n"
     yield f"```sh\n{records.again(chapter, name)}\n```\n"
 
 
