@@ -30,7 +30,7 @@ def anew():
     """Import the arena's experiments anew, from the attacks that are registered then; and once more after the test."""
 
     def imported():
-        for part in ("experiments_updates", "experiments"):
+        for part in ("updates", "experiments"):
             importlib.reload(running.module("arena", part))
         return running.declared("arena")
 

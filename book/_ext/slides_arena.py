@@ -11,7 +11,7 @@ from notebooks.show import ATTACKS
 
 def answers() -> Slider:
     """Return the arena's slider: the answers of one attack after the other to the same update of a trained network."""
-    from notebooks.arena import experiments_updates as u
+    from notebooks.arena import updates as u
 
     context, size = Context("cpu"), 32
     setting = {"net": "lenet", "data": "MNIST, 5,000", "state": "trained", "batch_size": size}

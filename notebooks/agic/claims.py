@@ -6,8 +6,8 @@ from fedleak.attacks import registry
 from fedleak.attacks.images import agic, dlg, invg
 from fedleak_book.experiments import Claims
 from fedleak_book.experiments.kinds import DIFFERENCE
-from notebooks.agic.experiments import METHODS, PLAIN, RULES, STATES
-from notebooks.agic.experiments_shared import DESCENTS, STORED
+from notebooks.agic.clients import DESCENTS, STORED
+from notebooks.agic.clients import METHODS, PLAIN, RULES, STATES
 
 CLAIMS = Claims()
 claim = CLAIMS.add

@@ -21,7 +21,7 @@ from notebooks.agic.experiments_imagenet import (
     TABLE4_IMAGENET_FOURS,
 )
 from notebooks.agic.experiments_matching import RULES, TABLE5, TABLE6
-from notebooks.agic.experiments_shared import CIFAR10, DESCENTS, LEVEL, network, pool
+from notebooks.agic.clients import CIFAR10, DESCENTS, LEVEL, network, pool
 from notebooks.agic.experiments_updates import (
     FIG8,
     FIG8_TIME,

@@ -5,7 +5,7 @@ The images are others than those of the chapter's other records, so that what is
 
 from fedleak_book.experiments import Experiment, grid
 from fedleak_book.experiments.experiment import spawned
-from notebooks.agic.experiments_shared import (
+from notebooks.agic.clients import (
     CIFAR10,
     GIVEN,
     LEVEL,

@@ -10,7 +10,7 @@ from fedleak_book.experiments import Experiment, grid
 from fedleak.federated import fedavg
 from fedleak_book.experiments.kinds import NUMBER
 from notebooks.agic.experiments_distance import DISTANCE  # noqa: F401
-from notebooks.agic.experiments_shared import EVAL, NETWORK, OWN, STORED, network, pool
+from notebooks.agic.clients import EVAL, NETWORK, OWN, STORED, network, pool
 
 RATES = dict(
     precision=["float32", "float64"],

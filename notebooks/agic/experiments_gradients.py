@@ -5,7 +5,7 @@ import dataclasses
 
 from fedleak_book.experiments import Experiment, grid
 from notebooks.agic.experiments_distance import DISTANCE  # noqa: F401
-from notebooks.agic.experiments_shared import (
+from notebooks.agic.clients import (
     BENT,
     CIFAR10,
     CURVE,
@@ -19,8 +19,7 @@ from notebooks.agic.experiments_shared import (
     inverted,
     on_the_way,
 )
-
-METHODS = ["DLG-Adam", "InvG", "AGIC"]
+from notebooks.agic.clients import METHODS
 
 
 def one_gradient(ctx, seeds, data, net, side, batch_size, method, schedule, iterations):

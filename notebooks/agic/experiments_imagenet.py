@@ -9,7 +9,7 @@ import dataclasses
 from fedleak_book.experiments import Experiment, grid
 from fedleak_book.experiments.kinds import MEAN
 from notebooks.agic.experiments_gradients import METHODS
-from notebooks.agic.experiments_shared import (
+from notebooks.agic.clients import (
     CURVE,
     EVAL,
     LEVEL,

@@ -12,7 +12,7 @@ from fedleak.data import draw
 from fedleak.federated import fedsgd
 from fedleak_book.experiments.kinds import MEAN, rate
 from notebooks.agic.experiments_distance import DISTANCE  # noqa: F401
-from notebooks.agic.experiments_shared import (
+from notebooks.agic.clients import (
     EVAL,
     GIVEN,
     LEVEL,
@@ -27,6 +27,7 @@ from notebooks.agic.experiments_shared import (
 )
 from notebooks.agic.experiments_gradients import WIDE
 from notebooks.agic.experiments_updates import SYNTHETIC
+from notebooks.agic.clients import RULES
 
 
 def shuffled(labels, batch_size, generator):
@@ -50,9 +51,6 @@ def origins(recovered, x, order):
     """Which originals a batch's reconstructions are of, by the best assignment: for scoring alone."""
     errors = torch.cdist(recovered.flatten(1), x[order].flatten(1)).cpu().numpy()
     return order[torch.as_tensor(linear_sum_assignment(errors)[1])]
-
-
-RULES = ("no labels", "labels")
 
 
 def matching(ctx, seed, data, net, side, matched, batch_size, iterations):

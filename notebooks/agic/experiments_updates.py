@@ -8,7 +8,7 @@ from fedleak_book.experiments import Context, Experiment, grid
 from fedleak.federated import fedavg
 from fedleak_book.experiments.kinds import MEAN, NUMBER
 from notebooks.agic.experiments_distance import DISTANCE  # noqa: F401
-from notebooks.agic.experiments_shared import (
+from notebooks.agic.clients import (
     CURVE,
     GIVEN,
     LEVEL,

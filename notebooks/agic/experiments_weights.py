@@ -9,7 +9,7 @@ from fedleak import metrics
 from fedleak_book.experiments import Experiment, grid
 from fedleak_book.experiments.kinds import NUMBER
 from notebooks.agic.experiments_distance import DISTANCE  # noqa: F401
-from notebooks.agic.experiments_shared import (
+from notebooks.agic.clients import (
     CIFAR10,
     CURVE,
     EVAL,
@@ -23,6 +23,7 @@ from notebooks.agic.experiments_shared import (
     quality,
 )
 from notebooks.agic.experiments_gradients import METHODS, PATH, WIDE
+from notebooks.agic.clients import PLAIN, VARIANTS, STATES
 
 
 def as_png(image):
@@ -106,14 +107,6 @@ TABLE1 = Experiment(
 )
 
 
-PLAIN = "untrained"
-VARIANTS = {
-    "untrained, no ReLU modifier": {"relu": False},
-    "untrained, BN 1": {"norms": "one"},
-}
-
-
-STATES = [PLAIN, *VARIANTS]
 QUICK9 = grid(**PHOTOS, state=STATES, trained=0, beta=[1.0, 50.0], iterations=30)
 QUICK9 += grid(**PHOTOS, state="trained", trained=40, beta=[1.0, 50.0], iterations=30)
 BETAS = dict(beta=[1.0, 2.0, 20.0, 50.0], iterations=2000)

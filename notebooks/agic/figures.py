@@ -8,8 +8,8 @@ from matplotlib.ticker import NullFormatter
 
 from fedleak import metrics
 from notebooks import plots
-from notebooks.agic.experiments import LEVEL, PLAIN, STATES
-from notebooks.agic.experiments_shared import FALLING, STORED, unhexed
+from notebooks.agic.clients import FALLING, STORED, unhexed
+from notebooks.agic.clients import LEVEL, PLAIN, STATES
 
 DECIBELS = dict(y="psnr", ylabel="PSNR [dB]", ylim=None, log2=False)
 RUNS = {  # panels of the curves: network, side, batch size, schedule

@@ -5,12 +5,12 @@ import inspect
 import numpy as np
 
 from fedleak_book.experiments import Number
-from notebooks.agic import experiments as e
-from notebooks.agic.experiments_shared import BENT, FALLING, SIGNED, STORED
+from notebooks.agic.clients import BENT, FALLING, SIGNED, STORED
 from notebooks.agic.notes_distance import by_iterations, libraries
 from notebooks.show import enumerated
+from notebooks.agic.clients import DESCENTS, LEVEL, METHODS, VARIANTS
 
-STEADY = e.LEVEL
+STEADY = LEVEL
 
 
 def psnr_by_trial(run, method, iteration, size=1):
@@ -64,32 +64,29 @@ def table4(run):
         (m, s): run.by_trial(
             "choices", method=m, schedule=s, batch_norm=STORED, final=True
         )
-        for m in e.METHODS
-        for s in e.DESCENTS
+        for m in METHODS
+        for s in DESCENTS
     }
     ends = "; ".join(
-        f"{s}: "
-        + ", ".join(f"{m} {run.mean(ended[m, s]):.1f ci}" for m in e.METHODS[1:])
-        for s in e.DESCENTS
+        f"{s}: " + ", ".join(f"{m} {run.mean(ended[m, s]):.1f ci}" for m in METHODS[1:])
+        for s in DESCENTS
     )
-    ends += (
-        f"; DLG-Adam, which has none: {run.mean(ended[e.METHODS[0], STEADY]):.1f ci}"
-    )
+    ends += f"; DLG-Adam, which has none: {run.mean(ended[METHODS[0], STEADY]):.1f ci}"
     device = run.mean(ended["AGIC", STEADY] - psnr_by_trial(run, "AGIC", 10000))
     more = {
         m: run.mean(psnr_by_trial(run, m, 2000) - psnr_by_trial(run, m, 1000))
         for m in ("InvG", "DLG-Adam")
     }
     agic = run.mean(psnr_by_trial(run, "AGIC", 2000) - psnr_by_trial(run, "AGIC", 1000))
-    four = {m: run.mean(psnr_by_trial(run, m, 1000, 4)) for m in e.METHODS}
+    four = {m: run.mean(psnr_by_trial(run, m, 1000, 4)) for m in METHODS}
     half = run.mean(
         psnr_by_trial(run, "AGIC", 1000, 4) - psnr_by_trial(run, "AGIC", 500, 4)
     )
-    wide = {s: scheduled(run, "AGIC", s) for s in e.DESCENTS}
-    thin = {s: scheduled(run, "AGIC", s, "resnet20-1", 12) for s in e.DESCENTS}
-    lead = {s: run.mean(wide[s] - scheduled(run, "InvG", s)) for s in e.DESCENTS}
-    invg_thin = {s: scheduled(run, "InvG", s, "resnet20-1", 12) for s in e.DESCENTS}
-    ahead = {s: run.mean(thin[s] - invg_thin[s]) for s in e.DESCENTS}
+    wide = {s: scheduled(run, "AGIC", s) for s in DESCENTS}
+    thin = {s: scheduled(run, "AGIC", s, "resnet20-1", 12) for s in DESCENTS}
+    lead = {s: run.mean(wide[s] - scheduled(run, "InvG", s)) for s in DESCENTS}
+    invg_thin = {s: scheduled(run, "InvG", s, "resnet20-1", 12) for s in DESCENTS}
+    ahead = {s: run.mean(thin[s] - invg_thin[s]) for s in DESCENTS}
     fall = {
         m: scheduled(run, m, BENT, side=32, iteration=t)
         for m, t in (("AGIC", 5000), ("InvG", 3000))
@@ -177,7 +174,7 @@ def fig9(run):
             differences[b] = run.mean(ends[0] - ends[1])
         return "; ".join(f"β = {b:g}: {gap:.1f ci}" for b, gap in differences.items())
 
-    relu, norms, trained = map(gaps, [*e.VARIANTS, "trained"])
+    relu, norms, trained = map(gaps, [*VARIANTS, "trained"])
     return f"""
     Four images ran for 2,000 of the paper's 10,000 iterations. In the second thousand the untrained runs rise by {moved.drop("trained").min():.1f} to {moved.drop("trained").max():.1f} dB, the trained
     ones change by {Number(moved.loc["trained"].min()):+.1f} to {Number(moved.loc["trained"].max()):+.1f}. Gains in dB, by ratio: the ReLU modifier {relu}; the convolution's weight instead of 1 for batch norm's parameters

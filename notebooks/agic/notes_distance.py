@@ -7,8 +7,8 @@ from skimage.metrics import structural_similarity
 from torchmetrics.functional.image import structural_similarity_index_measure
 
 from fedleak import metrics
-from notebooks.agic import experiments as e
-from notebooks.agic.experiments_shared import STORED, unhexed
+from notebooks.agic.clients import STORED, unhexed
+from notebooks.agic.clients import LEVEL, METHODS
 
 HALF = {"psnr": 1.0, "ssim": 0.05, "lpips": 0.025}
 """Half of Table IV's tolerances: the change below which a method counts as settled."""
@@ -50,7 +50,7 @@ def curves(run):
         ]
     ]
     for size, last in (
-        (1, dict.fromkeys(e.METHODS, 10000)),
+        (1, dict.fromkeys(METHODS, 10000)),
         (4, {"InvG": 5000, "DLG-Adam": 5000, "AGIC": 10000}),
     ):
         for method, end in last.items():
@@ -69,9 +69,7 @@ def curves(run):
 def backtest(run):
     """Predict 10,000 iterations of other images from fewer; return numbers of values and covered values, and mean half-width in dB."""
     hits, widths = [], []
-    cells = [
-        ("choices", m, dict(schedule=e.LEVEL, batch_norm=STORED)) for m in e.METHODS
-    ]
+    cells = [("choices", m, dict(schedule=LEVEL, batch_norm=STORED)) for m in METHODS]
     for experiment, method, settings in [
         *cells,
         ("table4", "AGIC", dict(batch_size=1)),
@@ -97,7 +95,7 @@ def by_iterations(run):
     still = {
         t: [
             f"{m} ({value.upper()})"
-            for m in e.METHODS
+            for m in METHODS
             for value in HALF
             if not settled(change(run, value, t, batch_size=1, method=m), value)
         ]

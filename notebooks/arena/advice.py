@@ -1,7 +1,7 @@
 """The arena's advice for somebody who runs federated learning: each sentence from rows, with whether they bear it out."""
 
 from fedleak.models import title
-from notebooks.arena.experiments_updates import STATES
+from notebooks.arena.updates import STATES
 from notebooks.arena.ranking import NETWORK_CELL, WITHOUT_AUX, find_best, load_balance
 from notebooks.arena.ranking import load_lenets, load_networks, load_rows, load_rungs
 from notebooks.arena.ranking import rescore, score_baseline, score_best, score_waiting

@@ -1,11 +1,10 @@
 """The arena: what was predicted before each run, measured, by the id in ``data/published/arena/claims.toml``."""
 
 from fedleak_book.experiments import Claims, Number, having
-from notebooks.arena import experiments as e
 from notebooks.arena import ranking as r
-from notebooks.arena.experiments_registered import LDIA
 from notebooks.privacy import experiments as private
 from notebooks.proofs import experiments as proofs
+from notebooks.arena.updates import LDIA, TOLD
 
 CLAIMS = Claims()
 SMOOTHED, MIXED = "smoothed by 0.1", "mixup, α = 1"
@@ -171,7 +170,7 @@ def list_leads(table, by, only=None):
 
 def score_informed(run):
     """Return the least iAcc of attacks that are informed of the smoothing, on trained networks."""
-    where = {"state": "trained", "labelling": SMOOTHED, "attack": list(e.TOLD)}
+    where = {"state": "trained", "labelling": SMOOTHED, "attack": list(TOLD)}
     table = rows(run, "client_steps", **where)
     return table.groupby(["attack", "batch_size"])["iacc"].mean().min()
 

@@ -1,6 +1,6 @@
 """The arena: the experiments. A trial is a function of its context, its seed and its setting.
 
-What trials share, networks, updates and attackers, is in ``experiments_updates.py``.
+What trials share, networks, updates and attackers, is in ``updates.py``.
 """
 
 import copy
@@ -30,7 +30,7 @@ from notebooks.guard.experiments import INSPECTED
 from notebooks.proofs.experiments import PROOFS, PROVEN, SPLIT_PROOFS
 from notebooks.arena.experiments_registered import DEPTH, EXCLUSIVE, ROUNDS
 from notebooks.privacy.experiments import CANARY, PRIVATE
-from notebooks.arena.experiments_updates import (
+from notebooks.arena.updates import (
     ADAPTIVE,
     ALL,
     AT_ONCE,
@@ -41,7 +41,6 @@ from notebooks.arena.experiments_updates import (
     PASSIVE,
     SCHEMES,
     SCORES,
-    SHARES,
     SOFT,
     STATES,
     TOLD,
@@ -58,6 +57,7 @@ from notebooks.arena.experiments_updates import (
     row_of,
     scores,
 )
+from notebooks.arena.updates import KINDS, costly, PATIENT, RUNGS
 
 __all__ = [
     "CANARY",
@@ -92,7 +92,6 @@ NETWORKS = contested(
     + grid(**_DEEP, state="trained", attack=KNOWS),
     trials=(2, 20),
 )
-KINDS = {"CLDR names": "textcnn", "wine": "fcn3-256", "breast cancer": "fcn3-256"}
 
 
 def of_kinds(net="net", **more):
@@ -268,11 +267,6 @@ def defended(few, only=lambda kind: True, **setting):
     return sum(pairs, grid(defence="none", strength=0.0, **setting))
 
 
-def costly(kind):
-    """Whether a defence changes what the server learns from."""
-    return kind.changes_training
-
-
 DEFENCES = contested(
     "defences",
     quick=defended(True, **SMALL) + grid(defence="no last bias", strength=0.0, **SMALL),
@@ -295,7 +289,6 @@ def federation(ctx, seed, data, defence, strength, users, participants, rounds, 
     return {"accuracy": accuracy(model, images(ctx, data, "tested"))}
 
 
-NOISE_ROUNDS = [20, 150]  # of the trainings that compare noise, quick and on MNIST
 _TEN = {"participants": 10, "lr": 0.1}
 _MANY = {"data": "MNIST", "users": 100}
 _NOISE = grid(defence="none", strength=0.0) + grid(defence="noise", strength=0.3)
@@ -389,7 +382,6 @@ AGGREGATION = contested(
     trial=aggregation,
     fixed={"clients": COHORT},
 )
-PATIENT = ["prior guess", "LLG", "LLG+", "RLU", "RLU, whole head"]
 
 
 def waiting(ctx, seed, net, data, state, most, users, participants, batch_size, lr):
@@ -434,16 +426,6 @@ WAITING = Experiment(
 
 
 # --- the effect of knowledge ---
-_USUALLY, _MANY = USUAL["adversary"], USUAL["aux_images"]
-RUNGS = {
-    "nothing": (registry.NOBODY.name, _MANY, "none"),
-    "class shares": (SHARES.name, _MANY, "none"),
-    "gradients": (registry.EAVESDROPPER.name, _MANY, "none"),
-    "+ model": (registry.WHITE_BOX.name, _MANY, "none"),
-    "+ 2 images a class": (_USUALLY, 20, "none"),
-    "+ many images a class": (_USUALLY, _MANY, "none"),
-    "last layer withheld": (_USUALLY, _MANY, "last layer encrypted"),
-}
 
 
 def ladder(ctx, seed, rung, **setting):

@@ -20,7 +20,8 @@ from fedleak_book.experiments.training import stacked_updates
 from fedleak_book.experiments.kinds import MEAN, rate
 from fedleak.models import head
 from fedleak.models.zoo import MLP
-from notebooks.arena.experiments_updates import ALL, STATES, images, make_network
+from notebooks.arena.updates import ALL, STATES, images, make_network
+from notebooks.arena.updates import LDIA
 
 SCALES = {  # mean and deviation of the pixels, by colour; MNIST's are iLRG's own
     "MNIST": ([0.1307], [0.3081]),
@@ -134,7 +135,6 @@ EXCLUSIVE = Experiment(
 
 
 # --- many rounds of one client ---
-LDIA = "after LDIA"
 PER_ROUND = ["prior guess", "LLG+", "after Decaf", "RLU, whole head"]
 EPOCHS = 100
 

@@ -4,12 +4,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedleak.models import title
-from notebooks.arena import experiments as e
-from notebooks.arena.experiments_updates import FLOORS, KNOWS, STATES, TOLD
+from notebooks.arena.updates import FLOORS, KNOWS, STATES, TOLD
 from notebooks.arena.ranking import WITHOUT_AUX, average_waiting, find_best
 from notebooks.arena.ranking import keep_complete, load_balance, load_kinds
 from notebooks.arena.ranking import load_labellings, load_networks
 from notebooks.arena.ranking import load_rungs, rescore, score_baseline, usual_first
+from notebooks.arena.updates import RUNGS, SOFT
 
 SHORT_NAMES = {
     "RLU, whole head": "RLU-WH",
@@ -119,7 +119,7 @@ def draw_softened(run):
     figure = Figure(figsize=(7, 3.4), layout="constrained")
     ax = figure.subplots()
     for (labelling, values), marker in zip(
-        mean.loc[names, [*e.SOFT]].items(), "osD", strict=True
+        mean.loc[names, [*SOFT]].items(), "osD", strict=True
     ):
         ax.plot(values, names, marker, label=labelling, markersize=7)
     ax.axvline(
@@ -242,7 +242,7 @@ def draw_waiting(run):
     return figure
 
 
-RUNG_NAMES = [*e.RUNGS, "only the sum, passive", "only the sum, malicious"]
+RUNG_NAMES = [*RUNGS, "only the sum, passive", "only the sum, malicious"]
 
 
 def draw_ladder(run):

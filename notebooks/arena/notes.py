@@ -2,8 +2,7 @@
 
 from fedleak import models
 from notebooks.show import markdown
-from notebooks.arena import experiments as e
-from notebooks.arena.experiments_updates import FLOORS, KNOWS
+from notebooks.arena.updates import FLOORS, KNOWS
 from notebooks.arena.figures import add_labels
 from notebooks.arena.ranking import NETWORK_CELL, READERS
 from notebooks.arena.ranking import keep_complete
@@ -29,6 +28,7 @@ from notebooks.arena.notes_defences import (
     of_others,
     expected,
 )
+from notebooks.arena.updates import KINDS
 
 __all__ = ["of_others", "split_rows", "ten"]
 
@@ -61,7 +61,7 @@ def board(run):
     far = behind.drop("lenet")[trained.drop("lenet").idxmax(axis=1) != "after SPEAR"]
     over = (mean["ZLG"] - mean["prior guess"]).drop("lenet", level="net").max()
     trained = run.best("test_accuracy")
-    right = trained[~trained["data"].isin(list(e.KINDS))]
+    right = trained[~trained["data"].isin(list(KINDS))]
     right = right.groupby("network", sort=False)["accuracy"].mean()
     answered_rows = rows[
         rows["iacc"].notna() & ~rows["attack"].isin(FLOORS) & (rows["net"] == "lenet")

@@ -4,7 +4,6 @@ from fedleak import models
 from notebooks.show import enumerated, markdown
 from fedleak_book.experiments import Number
 from fedleak_book.experiments.kinds import NUMBER, interval
-from notebooks.arena import experiments as e
 from notebooks.arena import ranking
 from notebooks.arena.claims import MIXED, SMOOTHED
 from notebooks.arena.ranking import DATA_CELL, READERS, WHOLE_HEAD
@@ -14,6 +13,7 @@ from notebooks.arena.ranking import load_kinds, load_labellings
 from notebooks.arena.ranking import load_rows
 from notebooks.arena.ranking import score_baseline
 from notebooks.arena.notes_parts import numbers, parts
+from notebooks.arena.updates import KINDS
 
 
 def soft(run):
@@ -102,7 +102,7 @@ def inputs(run):
         for data, row in eight.iterrows()
     )
     by_data = load_kinds(run)
-    names = ["MNIST", *e.KINDS]
+    names = ["MNIST", *KINDS]
     cells = find_best(by_data, DATA_CELL, [*READERS, "learned"])
     cells["prior"] = [
         *score_baseline(by_data, DATA_CELL).reindex(cells.set_index(DATA_CELL).index)
@@ -128,7 +128,7 @@ def inputs(run):
     out = out.agg(
         data=("data", lambda d: ", ".join(dict.fromkeys(d))), updates=("trial", "size")
     )
-    right = run.cells("test_accuracy", data=list(e.KINDS))
+    right = run.cells("test_accuracy", data=list(KINDS))
     right = right.groupby("data", sort=False)["accuracy"]
     right = ", ".join(
         f"{data} {low:.2f} to {high:.2f}"

@@ -13,9 +13,9 @@ from fedleak_book.experiments.experiment import seeds_of
 from fedleak_book.experiments.records import summarise
 from fedleak.federated.defences import protections
 from fedleak_book.experiments.kinds import NUMBER, interval, rate
-from notebooks.arena import experiments as e
-from notebooks.arena.experiments_updates import ALL, ENTRANTS, FISHERS, FLOORS, KNOWS
-from notebooks.arena.experiments_updates import SETS, USUAL
+from notebooks.arena.updates import ALL, ENTRANTS, FISHERS, FLOORS, KNOWS
+from notebooks.arena.updates import SETS, USUAL
+from notebooks.arena.updates import ADAPTIVE, NOISE_ROUNDS, PATIENT, costly
 
 WHOLE_HEAD = "RLU, whole head"
 UNPUBLISHED = ["learned", KNOWS, WHOLE_HEAD, "GDBR, whitened", *FLOORS]
@@ -234,7 +234,7 @@ def load_modes(run):
 
 def select_trainings(rows):
     """Keep, of rows of federated trainings, those under each defence, without the shorter ones that compare noise."""
-    return rows[~rows["rounds"].isin(e.NOISE_ROUNDS)]
+    return rows[~rows["rounds"].isin(NOISE_ROUNDS)]
 
 
 def compare_lenets(run):
@@ -313,12 +313,12 @@ def compare_informed(run):
         "state == 'trained' and defence not in ('none', 'no last bias')"
     )
     for (defence, strength), wide, cell in split_cells(table, ["defence", "strength"]):
-        if e.ADAPTIVE not in wide:
+        if ADAPTIVE not in wide:
             continue
-        informed, networks = wide[e.ADAPTIVE], network_by_trial(cell)
+        informed, networks = wide[ADAPTIVE], network_by_trial(cell)
         gain = cells.mean_of(informed - wide["learned"], networks)
-        rivals = list_rivals(wide, e.ADAPTIVE)
-        lead, other = cells.lead_of(wide, e.ADAPTIVE, rivals, networks)
+        rivals = list_rivals(wide, ADAPTIVE)
+        lead, other = cells.lead_of(wide, ADAPTIVE, rivals, networks)
         row = {"defence": defence, "strength": strength, "told": informed.mean()}
         row |= {"other": other, "untold": wide["learned"].mean()}
         row |= {"prior": wide["prior guess"].mean()}
@@ -360,7 +360,7 @@ def compare_by_data(run):
 
 
 DEFENCE_CELL = ["defence", "strength"]
-FREE_DEFENCES = [name for name, kind in protections().items() if not e.costly(kind)]
+FREE_DEFENCES = [name for name, kind in protections().items() if not costly(kind)]
 
 
 def balance_defences(attack, sums, learnt):
@@ -426,14 +426,14 @@ def score_waiting(run):
     return score_best(
         load_rows(run, "waiting"),
         ["state", "rounds"],
-        [name for name in e.PATIENT if name in READERS],
+        [name for name in PATIENT if name in READERS],
     )
 
 
 def compare_noise(run):
     """Yield, per way to train, the accuracy without noise and with it, from the same starts, and the cost of the noise."""
     way = ["data", "participants", "lr", "rounds"]
-    rows = run.best_rows("federations").query("rounds in @e.NOISE_ROUNDS")
+    rows = run.best_rows("federations").query("rounds in @NOISE_ROUNDS")
     wide = rows.pivot_table(
         index=[*way, "trial"], columns="strength", values="accuracy", sort=False
     )

@@ -3,14 +3,7 @@
 from fedleak_book.experiments import Experiment, grid
 from fedleak_book.experiments.kinds import NUMBER
 from fedleak.models import head
-from notebooks.arena.experiments_updates import (
-    ALL,
-    LEARNED,
-    SCORES,
-    STATES,
-    USUAL,
-    one_update,
-)
+from notebooks.arena.updates import ALL, LEARNED, SCORES, STATES, USUAL, one_update
 
 LR = 0.1  # by which a gradient is a difference of weights
 EXCLUDED, PERCENTILE, SVT = "ExcludeVars", "PercentilePrivacy", "SVTPrivacy"

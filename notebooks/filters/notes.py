@@ -5,7 +5,7 @@ import pandas as pd
 from fedleak_book.experiments import records
 from fedleak_book.experiments.kinds import rate
 from fedleak_book.experiments.results import Recorded
-from notebooks.arena.experiments_updates import FLOORS
+from notebooks.arena.updates import FLOORS
 from notebooks.arena.ranking import DEFENCE_CELL, find_best, find_networks
 from notebooks.arena.ranking import select_trainings
 from notebooks.filters.experiments import STRENGTHS

@@ -12,7 +12,7 @@ from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import FixedPoint
 from fedleak.federated.restricted import last_layers, partially_encrypted
 from fedleak.models import chain
-from notebooks.gdbr.experiments import (
+from notebooks.gdbr.clients import (
     FORMS,
     SCHEMES,
     batch,

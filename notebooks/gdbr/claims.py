@@ -7,11 +7,18 @@ import pandas as pd
 
 from fedleak_book.experiments import Claims
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, RATE
-from notebooks.gdbr.experiments import TRUE
-from notebooks.gdbr.experiments_choices import ANY, FIFTH, HALF, INITS, SCALES, WIDTHS
-from notebooks.gdbr.experiments_clients import FORMS, MODES, NETS, PAIRS, TITLES
-from notebooks.gdbr.experiments_modes import NOISE_SCALES
+from notebooks.gdbr.clients import FORMS, MODES, NETS, PAIRS, TITLES
 from notebooks.gdbr.modes import NONE, OFF, ONE_HALF, OWN, STORED
+from notebooks.gdbr.clients import (
+    ANY,
+    FIFTH,
+    HALF,
+    INITS,
+    NOISE_SCALES,
+    SCALES,
+    TRUE,
+    WIDTHS,
+)
 
 CLAIMS = Claims()
 claim = CLAIMS.add

@@ -9,7 +9,7 @@ from notebooks.gdbr.experiments_choices import (
     POSITIVE_LAYERS,
     REDUCED,
 )
-from notebooks.gdbr.experiments_clients import (
+from notebooks.gdbr.clients import (
     FORMS,
     LEVELS,
     MODES,

@@ -13,7 +13,7 @@ from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
 from fedleak.federated.restricted import last_layers
 from fedleak.models import chain, positive_, without_biases
-from notebooks.gdbr.experiments_clients import (
+from notebooks.gdbr.clients import (
     SCHEMES,
     below,
     dummies,
@@ -26,24 +26,14 @@ from notebooks.gdbr.experiments_clients import (
     share,
 )
 from notebooks.gdbr.modes import NONE, OFF, chunk_of, normed_body, updates
+from notebooks.gdbr.clients import HALF, FIFTH, ANY, SCALES, WIDTHS
 
-HALF = "a random half of the classes"
-FIFTH, ANY = "a random fifth of the classes", "2 to n - 1 random classes"
 QUARTER = "half of one class, a quarter of another"
 DIRICHLET, ONE = "Dirichlet 0.5", "half of one class"
 NAMED = "as its name says"
 BATCHES = [("random", NAMED), ("uniform", NAMED), ("single", NAMED)]
 BATCHES += [("subclassed", kind) for kind in (HALF, FIFTH, ANY)]
 BATCHES += [("imbalanced", kind) for kind in (QUARTER, DIRICHLET, ONE)]
-SCALES = ["raw", "normalised", "half"]
-WIDTHS = {
-    "lenet": ["120-84", "500"],
-    "alexnet": ["4096-4096", "384-192"],
-    "vgg11": ["4096-4096", "512-512"],
-    "resnet18-conv": ["512", "256", "1024"],
-    "mlp6": ["2048-1024-512-256-128-64"],  # printed
-}
-INITS = ["positive", "default"]
 
 
 def labels_of(scheme, composition, size, n, generator):

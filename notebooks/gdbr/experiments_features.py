@@ -5,7 +5,7 @@ import torch
 
 from fedleak_book.experiments import Experiment, grid
 from fedleak.models import head_pass
-from notebooks.gdbr.experiments_clients import (
+from notebooks.gdbr.clients import (
     FACTS,
     chain_of,
     facts,

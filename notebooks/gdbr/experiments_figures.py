@@ -5,7 +5,7 @@ import torch
 from fedleak.attacks.labels import gdbr
 from fedleak_book.experiments import Experiment, grid
 from fedleak.models import chain
-from notebooks.gdbr.experiments_clients import (
+from notebooks.gdbr.clients import (
     FACTS,
     FORMS,
     NETS,
@@ -26,6 +26,7 @@ from notebooks.gdbr.experiments_clients import (
     victims_inputs,
 )
 from notebooks.gdbr.experiments_tables import COMPOSITION, MIXED, PENULTIMATE, recovered
+from notebooks.gdbr.clients import TWO
 
 
 def against_baselines(ctx, seed, net, data, scheme, sizes, modes):
@@ -146,9 +147,6 @@ TWO_CHANGES = Experiment(
     values=kinds("insacc", "gain"),
     fixed=dict(init="default", scheme="random", scale="raw") | PENULTIMATE,
 )
-
-
-TWO = ["lenet", "resnet18-conv"]
 
 
 def defended(ctx, seed, net, data, init):

@@ -12,12 +12,12 @@ from notebooks.gdbr.experiments_choices import (
     in_modes,
     with_all,
 )
-from notebooks.gdbr.experiments_clients import kinds, scores, sets
+from notebooks.gdbr.clients import kinds, scores, sets
 from notebooks.gdbr.experiments_scanned import CLAIMED, under_defences
 from notebooks.gdbr.modes import NONE, OFF, ONE_HALF, OWN, STORED, updates
+from notebooks.gdbr.clients import NOISE_SCALES
 
 MASKS = 12
-NOISE_SCALES = ["absolute", "times the deviation of the layer's entries"]
 
 
 def dropouts_of(net):

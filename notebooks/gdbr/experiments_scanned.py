@@ -13,7 +13,6 @@ from notebooks.gdbr.experiments_choices import (
     FEW,
     FIFTH,
     HALF,
-    INITS,
     NAMED,
     SCALES,
     WIDTHS,
@@ -25,7 +24,8 @@ from notebooks.gdbr.experiments_choices import (
     tail_of,
     with_all,
 )
-from notebooks.gdbr.experiments_clients import (
+from notebooks.gdbr.clients import INITS
+from notebooks.gdbr.clients import (
     LEVELS,
     MODES,
     NETS,

@@ -5,7 +5,7 @@ import torch
 from fedleak.attacks.labels import gdbr
 from fedleak.attacks.labels.counts import round_to_total
 from fedleak_book.experiments import Experiment
-from notebooks.gdbr.experiments_clients import (
+from notebooks.gdbr.clients import (
     FACTS,
     FORMS,
     NETS,

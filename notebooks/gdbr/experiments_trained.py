@@ -12,7 +12,7 @@ from fedleak.federated import fedsgd
 from fedleak.federated.restricted import last_layers
 from fedleak_book.experiments.training import accuracy
 from fedleak.models import positive_, without_biases
-from notebooks.gdbr.experiments_clients import FORMS, batch, kinds, scores, sets, share
+from notebooks.gdbr.clients import FORMS, batch, kinds, scores, sets, share
 
 ROUNDS = (0, 20, 100, 300, 1000)
 

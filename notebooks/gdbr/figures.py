@@ -8,8 +8,8 @@ from matplotlib.lines import Line2D
 from fedleak import data
 from notebooks import plots
 from notebooks.show import show
-from notebooks.gdbr.experiments import MODES
-from notebooks.gdbr.experiments_clients import FORMS, NETS, PAIRS, SCHEMES, TITLES
+from notebooks.gdbr.clients import FORMS, NETS, PAIRS, SCHEMES, TITLES
+from notebooks.gdbr.clients import MODES
 
 METRICS = {"insacc": "InsAcc", "clsacc": "ClsAcc"}
 PLACES = {name: data.title(name) for pair in PAIRS.values() for name in pair}

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from notebooks.gdbr.experiments_clients import body, share
+from notebooks.gdbr.clients import body, share
 
 NONE, STORED, OWN = "none", "stored statistics", "batch statistics"
 OFF, ONE_HALF = "off", "0.5"

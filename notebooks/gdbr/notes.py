@@ -2,12 +2,10 @@
 
 from collections import Counter
 
-from notebooks.gdbr import experiments as e
 from notebooks.gdbr.claims import hypotheses
-from notebooks.gdbr.experiments import NETS, PAIRS
-from notebooks.gdbr.experiments_clients import TITLES
-from notebooks.gdbr.experiments_modes import NOISE_SCALES
+from notebooks.gdbr.clients import TITLES
 from notebooks.show import markdown
+from notebooks.gdbr.clients import LEVELS, NETS, NOISE_SCALES, PAIRS, TWO
 
 
 CHOICE = ["net", "scale", "widths"]
@@ -210,7 +208,7 @@ def fig4(run):
 
 def fig5a(run):
     """Fig. 5 (a): the mask, and every choice."""
-    cells = run.best("fig5a_choices").query("data == 'svhn' and mode != @e.TRUE")
+    cells = run.best("fig5a_choices").query("data == 'svhn' and mode != @TRUE")
     first = cells["attack"].eq("GDBR")
     true_layer, rest = (
         cells[rows].groupby(CHOICE, dropna=False)["insacc"].max()
@@ -255,7 +253,7 @@ def fig6(run):
 
     size = {
         n: at(0.0, n, "positive", value="size") / at(0.0, n, "default", value="size")
-        for n in e.TWO
+        for n in TWO
     }
     settings = dict(init="default", form="whitened", defence="pruning")
     changes = {
@@ -264,14 +262,14 @@ def fig6(run):
             run.by_trial("fig6", net=n, level=0.9, **settings)
             - run.by_trial("fig6", net=n, level=0.0, **settings)
         )
-        for n in e.TWO
+        for n in TWO
     }
     remaining = {n: at(0.2, n, "positive") for n in NETS[:4]}
     assert min(remaining, key=remaining.get) == "lenet"
     assert max(remaining, key=remaining.get) == "resnet18-conv"
     every = run.best("fig6_choices").set_index([*CHOICE, "defence", "level"])["insacc"]
-    lost = {d: every.xs(d, level="defence").unstack("level") for d in e.LEVELS}
-    by = {d: (t[0.0] - t[max(e.LEVELS[d])]).groupby("net") for d, t in lost.items()}
+    lost = {d: every.xs(d, level="defence").unstack("level") for d in LEVELS}
+    by = {d: (t[0.0] - t[max(LEVELS[d])]).groupby("net") for d, t in lost.items()}
     listed = {
         d: ", ".join(
             f"{TITLES[net]} {100 * drops.min():.0f} to {100 * drops.max():.0f}"

@@ -2,8 +2,7 @@
 
 from fedleak_book.experiments import Claims, Number, having
 from fedleak_book.experiments.cells import mean_of
-from notebooks.learned.experiments_elsewhere import KNOWS
-from notebooks.learned.experiments_networks import BEST, MOST, WHOLE
+from notebooks.learned.updates import BEST, MOST, WHOLE
 from notebooks.learned.leads import (
     EVEN,
     OWN,
@@ -18,6 +17,7 @@ from notebooks.learned.leads import (
     scores_of,
     loss_without,
 )
+from notebooks.learned.updates import KNOWS
 
 CLAIMS = Claims()
 

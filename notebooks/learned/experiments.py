@@ -24,7 +24,7 @@ from notebooks.learned.experiments_elsewhere import (  # noqa: F401, declared he
 )
 from notebooks.learned.experiments_left import DETERMINED, JOINTLY, PARTS, SPLITS  # noqa: F401, declared here too
 from fedleak_book.experiments.kinds import MEAN
-from notebooks.learned.experiments_networks import (
+from notebooks.learned.updates import (
     COVERAGE,
     EXPECTED,
     IACC,

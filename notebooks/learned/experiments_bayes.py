@@ -16,7 +16,7 @@ from fedleak.attacks.labels import learned
 from fedleak.attacks.labels.learned.simulated import draw_labels, pick_images
 from fedleak_book.experiments import Experiment, grid, networks, spawned
 from fedleak.models import head_pass
-from notebooks.learned.experiments_networks import (
+from notebooks.learned.updates import (
     BEST,
     IACC,
     MOST,

@@ -14,7 +14,7 @@ from fedleak.data import compose, draw
 from fedleak.federated import Scheme, Server, Update
 from fedleak_book.experiments.kinds import NUMBER
 from fedleak.models import head, head_pass
-from notebooks.learned.experiments_networks import (
+from notebooks.learned.updates import (
     EXPECTED,
     HALF,
     HALVES,
@@ -35,6 +35,7 @@ from notebooks.learned.experiments_networks import (
     score_rivals,
     score_row,
 )
+from notebooks.learned.updates import KNOWS
 
 
 def fresh(ctx, seed, net, data, batch_size, iterations, updates):
@@ -147,9 +148,6 @@ LOCAL = Experiment(
     by="attack",
     values=SCORES,
 )
-
-
-KNOWS = "learned, knows the training loss"
 
 
 def informed(ctx, net, data, batch_size, iterations, steps):

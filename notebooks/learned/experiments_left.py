@@ -16,7 +16,7 @@ from fedleak.attacks.labels.learned.reader import Reader
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak_book.experiments.kinds import MEAN, NUMBER
 from fedleak.models import head, head_pass
-from notebooks.learned.experiments_networks import (
+from notebooks.learned.updates import (
     IACC,
     TRAINED,
     UNTRAINED,

@@ -8,15 +8,7 @@ from matplotlib.figure import Figure
 
 from fedleak.models import title
 from notebooks import plots
-from notebooks.learned.experiments_elsewhere import KNOWS
-from notebooks.learned.experiments_networks import (
-    BEST,
-    MOST,
-    SIMULATED,
-    TRAINED,
-    UNTRAINED,
-    WHOLE,
-)
+from notebooks.learned.updates import BEST, MOST, SIMULATED, TRAINED, UNTRAINED, WHOLE
 from notebooks.learned.leads import (
     EVEN,
     OWN,
@@ -31,6 +23,7 @@ from notebooks.learned.leads import (
 )
 from fedleak_book.experiments import having
 from notebooks.show import TITLES
+from notebooks.learned.updates import KNOWS
 
 NAMES = {"learned": "learned", PUBLISHED: PUBLISHED}
 NAMES |= {WHOLE: "RLU-WH", EVEN: "even guess"}

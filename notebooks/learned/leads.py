@@ -3,9 +3,9 @@
 import pandas as pd
 
 from fedleak_book.experiments import Number, cells
-from notebooks.learned.experiments_elsewhere import KNOWS
-from notebooks.learned.experiments_networks import BEST, HALVES, MOST, UNPUBLISHED
+from notebooks.learned.updates import BEST, HALVES, MOST, UNPUBLISHED
 from fedleak_book.experiments import having
+from notebooks.learned.updates import KNOWS
 
 EVEN, PUBLISHED = "prior guess", "best published"
 REAL = ["unbalanced", "balanced"]  # compositions of clients' batches

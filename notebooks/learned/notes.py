@@ -4,7 +4,7 @@ import pandas as pd
 
 from fedleak_book.experiments import Number, Results, predictions, running
 from notebooks.show import enumerated
-from notebooks.learned.experiments_networks import BEST, MOST, WHOLE
+from notebooks.learned.updates import BEST, MOST, WHOLE
 from notebooks.learned.leads import (
     EVEN,
     OWN,

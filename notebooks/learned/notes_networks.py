@@ -3,8 +3,7 @@
 from fedleak_book.experiments import Number
 from notebooks.show import TITLES, enumerated, markdown
 from fedleak.models import title
-from notebooks.learned.experiments_elsewhere import KNOWS
-from notebooks.learned.experiments_networks import HALVES, SIMULATED, WHOLE
+from notebooks.learned.updates import HALVES, SIMULATED, WHOLE
 from notebooks.learned.leads import (
     PUBLISHED,
     SIZES,
@@ -19,6 +18,7 @@ from notebooks.learned.leads import (
     remedy_gain,
 )
 from notebooks.learned.notes_parts import before, ends
+from notebooks.learned.updates import KNOWS
 
 
 def expectations(run):

@@ -3,9 +3,8 @@
 import numpy as np
 from fedleak_book.experiments import Claims
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN
-from notebooks.lia_sa.experiments import LIA, PAIRS, VGGS
-from notebooks.lia_sa.experiments_clients import ONE
-from notebooks.lia_sa.experiments_shared import SPACED
+from notebooks.lia_sa.clients import SPACED
+from notebooks.lia_sa.clients import LIA, ONE, PAIRS, VGGS
 
 CLAIMS = Claims()
 claim = CLAIMS.add

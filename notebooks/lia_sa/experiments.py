@@ -1,6 +1,6 @@
 """LIA-SA: the experiments. A trial is a function of its context, its seed and its setting.
 
-What trials share stands in ``experiments_shared.py``, what clients do and see in ``experiments_clients.py``. The evidence
+What trials share stands in ``clients.py``, what clients do and see in ``experiments_clients.py``. The evidence
 page has all rows.
 """
 
@@ -28,7 +28,7 @@ from notebooks.lia_sa.experiments_clients import (  # noqa: F401  declared here 
     NOTICE,
     TABLE2,
 )
-from notebooks.lia_sa.experiments_shared import (
+from notebooks.lia_sa.clients import (
     ACTIVE,
     LIA,
     MORE,

@@ -15,7 +15,7 @@ from notebooks.lia_sa.experiments_clients import (
     defended,
     similarities,
 )
-from notebooks.lia_sa.experiments_shared import (
+from notebooks.lia_sa.clients import (
     ACTIVE,
     LIA,
     MORE,

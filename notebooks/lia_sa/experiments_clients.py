@@ -13,7 +13,7 @@ from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import PureNoise, Sparsification
 from fedleak_book.experiments.kinds import MEAN, NUMBER
 from fedleak.models import build, count_parameters, head, head_pass
-from notebooks.lia_sa.experiments_shared import (
+from notebooks.lia_sa.clients import (
     CONSTANTS,
     LIA,
     RECIPES,
@@ -26,6 +26,7 @@ from notebooks.lia_sa.experiments_shared import (
     score,
 )
 from torch import nn
+from notebooks.lia_sa.clients import ONE
 
 
 def sent_by(rule, model, pool, s):
@@ -188,7 +189,6 @@ def pruned_together(ctx, net, data, recipe, level, batch_size, s):
 
 
 LEVELS = {"noise": [0.0, 1e-4, 1e-3, 1e-2], "compression": [0.0, 0.2, 0.4, 0.8]}
-ONE = "compression, one threshold"
 
 
 def defences(recipes, data, batch_sizes):

@@ -9,7 +9,7 @@ from notebooks.show import bounded
 from fedleak.federated.aggregation import plain_sum
 from matplotlib.figure import Figure
 from notebooks.lia_sa.claims import exponent
-from notebooks.lia_sa.experiments import LIA, RECIPES
+from notebooks.lia_sa.clients import LIA, RECIPES
 
 WORDS = {"literal": "0.1, 0.2, …", "log": "log-spaced", "vector": "a random vector"}
 RULES = {

@@ -1,8 +1,7 @@
 """LIA-SA: the notes of the evidence page on each figure or section; every measured number comes from the rows."""
 
 from fedleak_book.experiments.verdicts import tally
-from notebooks.lia_sa import experiments as e
-from notebooks.lia_sa.experiments_clients import ONE
+from notebooks.lia_sa.clients import ONE, RECIPES
 
 VGG, RESNET = ("vgg11_bn", "resnet18")
 
@@ -62,7 +61,7 @@ def bits(run):
     """The number of bits that the attack needs."""
     cells = run.best("bits")
     exact = cells[cells["target"] == 1].groupby("recipe")["bits"].min()
-    exact_from = {r: f"{exact[r]} bits" if r in exact else "more" for r in e.RECIPES}
+    exact_from = {r: f"{exact[r]} bits" if r in exact else "more" for r in RECIPES}
     return f"""
     Secure aggregation rounds. The rounding acts like noise on every client's gradient, and the condition number
     multiplies it. We ran the full masked protocol on the head's gradients of five clients (FCN-3, 64 images each, twenty trials). All counts are

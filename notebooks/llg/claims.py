@@ -8,16 +8,8 @@ from torch import nn
 from fedleak import models
 from fedleak_book.experiments import Claims, having
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, NUMBER, RATE
-from notebooks.llg.experiments import (
-    PLACES,
-    PLAIN,
-    RESIDUAL,
-    SIZES,
-    STEPS,
-    TITLE,
-    VARIANTS,
-)
-from notebooks.llg.experiments_released import privacy_budget
+from notebooks.llg.released import privacy_budget
+from notebooks.llg.clients import PLACES, PLAIN, RESIDUAL, SIZES, STEPS, TITLE, VARIANTS
 
 CLAIMS = Claims()
 claim = CLAIMS.add

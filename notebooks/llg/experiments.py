@@ -11,7 +11,6 @@ from fedleak import metrics
 from fedleak.attacks.labels import gi, guess, idlg, llg
 from fedleak_book.experiments.networks import split_classes, subset
 from fedleak_book.experiments import Experiment, grid, spawned
-from fedleak.data import title
 from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
 from notebooks.llg.experiments_blocks import FIG7_BLOCKS, FIG7_WHOLE
 from notebooks.llg.experiments_defences import (
@@ -32,7 +31,7 @@ from notebooks.llg.experiments_further import (
     RESIDUAL,
     RUNTIME,
 )
-from notebooks.llg.experiments_shared import (
+from notebooks.llg.clients import (
     ASR,
     LR,
     SIZES,
@@ -47,6 +46,7 @@ from notebooks.llg.experiments_shared import (
     success,
 )
 from notebooks.llg.experiments_training import FIG6, FIG6_EARLY, FIG6_ROUNDS, TWO_PARTS
+from notebooks.llg.clients import PAPER, QUICK, PLACES, TITLE
 
 __all__ = ["FIG7", "FIG7_BLOCKS", "FIG7_WHOLE", "LEVELS", "TABLE1", "VARIANTS"]
 __all__ += [
@@ -61,10 +61,6 @@ __all__ += [
 __all__ += ["PLAIN", "READINGS", "RESIDUAL", "RUNTIME"]
 __all__ += ["FIG6", "FIG6_EARLY", "FIG6_ROUNDS", "TWO_PARTS"]
 
-PAPER = ["mnist", "svhn", "cifar100", "celeba-hair"]
-QUICK = ["mnist5k", "photos", "patterns-100", "patterns-5"]  # what stands in for them
-PLACES = {title(name): [name, other] for name, other in zip(PAPER, QUICK)}
-TITLE = {name: title for title, names in PLACES.items() for name in names}
 DUMMY = dict(zip(PLACES, ["zeros", "random", "ones", "zeros"]))  # Sec. 6.1
 
 

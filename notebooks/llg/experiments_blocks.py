@@ -12,7 +12,7 @@ from fedleak.attacks.labels import guess, llg
 from fedleak.federated.defences import protect
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak_book.experiments.kinds import NUMBER, rate
-from notebooks.llg.experiments_shared import (
+from notebooks.llg.clients import (
     LR,
     SIZES,
     STEPS,

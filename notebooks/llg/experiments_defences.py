@@ -7,7 +7,7 @@ from fedleak.attacks.labels import llg
 from fedleak.federated.defences import protect
 from fedleak_book.experiments import Experiment, grid
 from fedleak_book.experiments.training import accuracy
-from notebooks.llg.experiments_shared import (
+from notebooks.llg.clients import (
     ACCURACY,
     ASR,
     FULL,
@@ -24,12 +24,7 @@ from notebooks.llg.experiments_shared import (
     probes,
     sets,
 )
-
-STRENGTHS = {
-    "none": [0.0], "noise": [0.01, 0.1, 1.0], "dp": [10.0, 5.0, 1.0],
-    "sparse": [0.2, 0.4, 0.8], "released": [0.2, 0.4, 0.8],
-}  # fmt: skip
-LEVELS = [(kind, level) for kind, levels in STRENGTHS.items() for level in levels]
+from notebooks.llg.clients import LEVELS
 
 
 def defended(ctx, seed, data, algorithm):

@@ -10,7 +10,7 @@ from fedleak.attacks.labels import guess, llg
 from fedleak.federated import fedavg
 from fedleak_book.experiments import Experiment, grid
 from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
-from notebooks.llg.experiments_shared import (
+from notebooks.llg.clients import (
     ASR,
     LR,
     SIZES,
@@ -23,6 +23,7 @@ from notebooks.llg.experiments_shared import (
     sets,
     success,
 )
+from notebooks.llg.clients import PLAIN, RESIDUAL
 
 
 ONE = dict(data="mnist", algorithm="FedSGD", composition="unbalanced")
@@ -172,7 +173,6 @@ RUNTIME = Experiment(
 )
 
 
-PLAIN, RESIDUAL = ["cnn", "lenet"], ["resnet20", "resnet20-relu"]
 SGD, AVG, BOTH = (dict(data="mnist", algorithm=a) for a in (*STEPS, list(STEPS)))
 FEW = dict(data="mnist5k", algorithm=list(STEPS), batch_size=4)
 

@@ -10,7 +10,7 @@ from fedleak.models import head
 from fedleak_book.experiments import Experiment, grid
 from fedleak_book.experiments.kinds import rate
 from fedleak_book.experiments.training import accuracy
-from notebooks.llg.experiments_shared import (
+from notebooks.llg.clients import (
     BRIEF,
     FULL,
     LR,

@@ -9,7 +9,7 @@ from fedleak import models
 from notebooks import plots
 from notebooks.llg.claims import LETTERS, NAMED
 from fedleak_book.experiments import having
-from notebooks.llg.experiments import LEVELS, PLACES, SIZES, STEPS, TITLE
+from notebooks.llg.clients import LEVELS, PLACES, SIZES, STEPS, TITLE
 
 AXES = dict(
     x="batch_size",

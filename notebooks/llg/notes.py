@@ -1,7 +1,7 @@
 """LLG: the notes of the evidence page on each figure; every measured number comes from the rows."""
 
-from notebooks.llg import experiments as e
 from fedleak_book.experiments import having
+from notebooks.llg.clients import PLAIN, RESIDUAL, SIZES, STEPS
 
 
 def mean(run, experiment, value="asr", **settings):
@@ -32,8 +32,8 @@ def fig4(run):
 def fig5(run):
     """Fig. 5: the missing activation, DLG, and large batches under FedAvg."""
     large = {
-        net: mean(run, "fig5", algorithm="FedAvg", net=net, batch_size=e.SIZES[5:])
-        for net in e.RESIDUAL + e.PLAIN
+        net: mean(run, "fig5", algorithm="FedAvg", net=net, batch_size=SIZES[5:])
+        for net in RESIDUAL + PLAIN
     }
     return f"""
     The missing activation protects only against attacks on row sums. The bias's gradient is shared too, and its sign reveals the
@@ -49,7 +49,7 @@ def fig6(run):
     texts = [
         f"{algorithm}: {parts[algorithm, 'own', 'none']:.2f} by LLG, {parts[algorithm, 'auxiliary', 'none']:.2f} with LLG+'s impact, "
         f"{parts[algorithm, 'own', 'auxiliary']:.2f} with LLG+'s offset"
-        for algorithm in e.STEPS
+        for algorithm in STEPS
     ]
     end, ids = (
         {"iteration": 1000},
@@ -82,10 +82,8 @@ def fig7(run):
         ]
         return 100 * (at[0] - at[1])
 
-    forty = [
-        cost("sparse", 0.4, algorithm="FedSGD", batch_size=size) for size in e.SIZES
-    ]
-    twenty = [cost("released", 0.2, algorithm=algorithm) for algorithm in e.STEPS]
+    forty = [cost("sparse", 0.4, algorithm="FedSGD", batch_size=size) for size in SIZES]
+    twenty = [cost("released", 0.2, algorithm=algorithm) for algorithm in STEPS]
     noisy = mean(
         run, "fig7", algorithm="FedSGD", defence="noise", level=1.0, batch_size=8
     )
@@ -118,13 +116,13 @@ def fig7(run):
 def table1(run):
     """Table 1: noise in the mean, and the length of training."""
     cells = run.best("table1").set_index(["algorithm", "defence", "level"])["accuracy"]
-    lost = [100 * (cells[a, "none", 0.0] - cells[a, "noise", 1.0]) for a in e.STEPS]
+    lost = [100 * (cells[a, "none", 0.0] - cells[a, "noise", 1.0]) for a in STEPS]
     lengths = run.best("table1_lengths")
     lengths = lengths.set_index(["algorithm", "defence", "level", "iterations"])
     lengths = lengths["accuracy"].unstack().sort_index(axis=1)
     listed = lambda key: ", ".join(map("{:.3f}".format, lengths.loc[key]))  # noqa: E731
-    ends = {a: listed((a, "none", 0.0)) for a in e.STEPS}
-    clipped = {a: listed((a, "dp", 1.0)) for a in e.STEPS}
+    ends = {a: listed((a, "none", 0.0)) for a in STEPS}
+    clipped = {a: listed((a, "dp", 1.0)) for a in STEPS}
     read = run.best("table1_readings").set_index(["algorithm", "defence", "iterations"])
     read = read["accuracy"].unstack().sort_index(axis=1)
     averaged = {

@@ -14,7 +14,7 @@ from fedleak.federated import fedsgd
 from fedleak.federated.defences import ClippedNoise, PureNoise, protect
 from fedleak.federated.privacy import DELTA, DPSGD, gaussian_epsilon
 from fedleak_book.experiments.kinds import MEAN, NUMBER
-from notebooks.arena.experiments_updates import (
+from notebooks.arena.updates import (
     ALL,
     SCORES,
     STATES,

@@ -15,13 +15,7 @@ from fedleak.federated import Softening, Update, fedavg, fedsgd
 from fedleak.federated.defences import protect, protections
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, rate
 from fedleak.models.zoo import MLP
-from notebooks.arena.experiments_updates import (
-    SETS,
-    STATES,
-    images,
-    prepared,
-    with_layers,
-)
+from notebooks.arena.updates import SETS, STATES, images, prepared, with_layers
 
 WIDE, WIDTH = "FC 784-1000-10", 1000
 DEVIATION = 0.5  # of the first layer's weights, as they are drawn

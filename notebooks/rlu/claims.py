@@ -4,7 +4,7 @@ import itertools
 
 from fedleak_book.experiments import Claims
 from fedleak_book.experiments.kinds import DIFFERENCE, RATE
-from notebooks.rlu.experiments import NAMES
+from notebooks.rlu.clients import NAMES
 
 CLAIMS = Claims()
 claim = CLAIMS.add

@@ -1,9 +1,9 @@
 """RLU: the experiments. A trial is a function of its context, its seed and its setting.
 
-Those on the forms of RLU, and on images and logits, stand in modules of their own; what all share in ``experiments_base``.
+Those on the forms of RLU, and on images and logits, stand in modules of their own; what all share in ``clients.py``.
 """
 
-from notebooks.rlu.experiments_base import CLIENTS, LR
+from notebooks.rlu.clients import CLIENTS, LR
 from notebooks.rlu.experiments_choices import (
     CHOICES,
     REDUCED,
@@ -34,7 +34,6 @@ from notebooks.rlu.experiments_resnet import (
 )
 from notebooks.rlu.experiments_schemes import OWN_IMAGES, TABLE4
 from notebooks.rlu.experiments_tables import (
-    ALL_OF_TABLE2,
     NAMES,
     TABLE1,
     TABLE2,
@@ -55,7 +54,6 @@ from notebooks.rlu.experiments_training import (
 )
 
 __all__ = [
-    "ALL_OF_TABLE2",
     "CHOICES",
     "CLIENTS",
     "COST",

@@ -13,7 +13,7 @@ from fedleak.attacks.labels import rlu
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import Scheme, Server
 from fedleak.models import head
-from notebooks.rlu.experiments_base import (
+from notebooks.rlu.clients import (
     AUX,
     CLIENTS,
     FACTS,

@@ -7,14 +7,7 @@ are those of ``data/published/rlu/choices.toml``.
 from fedleak.federated import Scheme
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak_book.experiments.kinds import rate
-from notebooks.rlu.experiments_base import (
-    AUX,
-    CLIENTS,
-    IACC,
-    RULED,
-    sample_server,
-    split_images,
-)
+from notebooks.rlu.clients import AUX, CLIENTS, IACC, RULED, sample_server, split_images
 from notebooks.rlu.experiments_choices import RATES, one_round
 from notebooks.rlu.experiments_one_step import at_levels
 

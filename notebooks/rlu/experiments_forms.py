@@ -22,7 +22,7 @@ from fedleak_book.experiments import Experiment, grid
 from fedleak.federated import Scheme, fedavg
 from fedleak_book.experiments.kinds import NUMBER, difference, rate
 from fedleak.models import head, head_pass
-from notebooks.rlu.experiments_base import (
+from notebooks.rlu.clients import (
     ACCURACY,
     AUX,
     CLIENTS,

@@ -16,7 +16,7 @@ from fedleak.data.partitions import dirichlet
 from fedleak.federated import fedsgd
 from fedleak_book.experiments.kinds import NUMBER, rate
 from fedleak.models import head_pass
-from notebooks.rlu.experiments_base import (
+from notebooks.rlu.clients import (
     ACCURACY,
     ALPHAS,
     CLIENTS,
@@ -27,8 +27,8 @@ from notebooks.rlu.experiments_base import (
     split_images,
     trained_lenet,
 )
+from notebooks.rlu.clients import WAYS
 
-WAYS = ("true labels", "RLU's labels", "optimised labels")
 JOINT = dataclasses.replace(invg.INVG, name="InvG with optimised labels", labels=True)
 
 

@@ -16,7 +16,7 @@ from fedleak.federated import fedsgd
 from fedleak_book.experiments.kinds import rate
 from fedleak.models import batch_dependent, head, head_pass
 from notebooks.rlu.experiments_choices import CHOICES, REDUCED
-from notebooks.rlu.experiments_base import (
+from notebooks.rlu.clients import (
     AUX,
     CLIENTS,
     IACC,

@@ -14,7 +14,7 @@ from fedleak.federated import Scheme, Update, fedavg, fedsgd
 from fedleak.models import head, head_pass
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak_book.experiments.kinds import rate
-from notebooks.rlu.experiments_base import (
+from notebooks.rlu.clients import (
     AUX,
     CLIENTS,
     IACC,

@@ -8,7 +8,7 @@ from fedleak.data.partitions import dirichlet, local_batches
 from fedleak.federated import Scheme, Server, fedavg
 from fedleak_book.experiments.kinds import rate
 from fedleak.models import head, head_pass
-from notebooks.rlu.experiments_base import (
+from notebooks.rlu.clients import (
     AUX,
     CLIENTS,
     IACC,

@@ -7,8 +7,8 @@ from fedleak_book.experiments import Experiment, grid
 from fedleak.federated import Scheme, Server
 from fedleak_book.experiments.kinds import NUMBER
 from fedleak.models import head
-from notebooks.rlu.experiments_base import CLIENTS, LR, RULED, attack_rows
-from notebooks.rlu.experiments_one_step import ONE_STEP
+from notebooks.rlu.clients import CLIENTS, LR, RULED, attack_rows
+from notebooks.rlu.clients import NAMES
 
 EXTRA = {
     "sgdm": dict(momentum=0.9),
@@ -17,7 +17,6 @@ EXTRA = {
     "feddyn": dict(regularisation=1.0),
     "feddc": dict(regularisation=1.0),
 }
-NAMES = ["fedavg", "sgdm", "nag", "scaffold", "fedprox", "feddyn", "feddc"]
 
 
 def noted_round(server, x, y):
@@ -122,6 +121,3 @@ TABLE2 = Experiment(
     fixed=dict(lr=LR, stage=0),
     **RULED,
 )
-
-
-ALL_OF_TABLE2 = TABLE2, TABLE2_CIFAR10, TABLE2_CIFAR100, ONE_STEP

@@ -9,7 +9,7 @@ from fedleak_book.experiments import Experiment, grid
 from fedleak.data.partitions import dirichlet, local_batches
 from fedleak.federated import fedavg
 from fedleak_book.experiments.kinds import rate
-from notebooks.rlu.experiments_base import (
+from notebooks.rlu.clients import (
     ACCURACY,
     ALPHAS,
     AUX,

@@ -10,10 +10,9 @@ from scipy import stats
 from fedleak import metrics
 from fedleak.data.partitions import dirichlet
 from notebooks import plots
-from notebooks.rlu.experiments import CLIENTS
-from notebooks.rlu.experiments_base import count_labels
-from notebooks.rlu.experiments_images import WAYS
+from notebooks.rlu.clients import count_labels
 from notebooks.rlu.tables import RULES, SETTING, joined, named
+from notebooks.rlu.clients import CLIENTS, WAYS
 
 
 def by_rule(cells):

@@ -3,8 +3,7 @@
 import pandas as pd
 
 from fedleak_book.experiments.verdicts import AGREES, DEPENDS, DIFFERS, OPEN, tally
-from notebooks.rlu import experiments as e
-from notebooks.rlu.tables import fall, joined, wide
+from notebooks.rlu.tables import TABLE2, fall, joined, wide
 
 
 def table1(run):
@@ -34,7 +33,7 @@ def table1(run):
 
 def table2(run):
     """Table 2: the data, the effect of ten steps, the baselines."""
-    cells, deep = joined(*map(run.best, e.ALL_OF_TABLE2)), run.best("one_step")
+    cells, deep = joined(*map(run.best, TABLE2)), run.best("one_step")
     every = cells.query("rule == 'RLU'")["iacc"]
     single = wide(run.best("table2_cifar10"), steps=1)
     fifty = wide(deep[deep["net"] == "resnet50-imagenet"])

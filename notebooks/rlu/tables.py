@@ -7,6 +7,8 @@ from notebooks.rlu.claims import FIVE, PASSES, PRINTED
 from notebooks.show import TITLES
 
 RULES = ["RLU", "iLRG", "ZLG+", "LLG+"]
+TABLE2 = ("table2", "table2_cifar10", "table2_cifar100", "one_step")
+"""The records of the printed Table 2."""
 ACTIVATION = {
     "relu": "ReLU",
     "tanh": "Tanh",

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from fedleak_book.experiments import Context, spawned
-from notebooks.gdbr.experiments_clients import below, share
+from notebooks.gdbr.clients import below, share
 from notebooks.gdbr.experiments_stand_ins import stand_in
 from notebooks.gdbr.modes import OFF, ONE_HALF, updates
 from notebooks.llg import experiments_blocks as blocks
-from notebooks.llg.experiments_released import ReleasedCompression, privacy_budget
+from notebooks.llg.released import ReleasedCompression, privacy_budget
 
 ONE = torch.tensor([0])
 

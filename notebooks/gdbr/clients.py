@@ -295,3 +295,18 @@ class Attackers:
             if counts.sum() != size:
                 counts = round_to_total(counts.double(), size)
             yield {"attack": attack, "mode": mode, **scores(counts, truth)}
+
+
+HALF = "a random half of the classes"
+FIFTH, ANY = "a random fifth of the classes", "2 to n - 1 random classes"
+SCALES = ["raw", "normalised", "half"]
+WIDTHS = {
+    "lenet": ["120-84", "500"],
+    "alexnet": ["4096-4096", "384-192"],
+    "vgg11": ["4096-4096", "512-512"],
+    "resnet18-conv": ["512", "256", "1024"],
+    "mlp6": ["2048-1024-512-256-128-64"],  # printed
+}
+INITS = ["positive", "default"]
+TWO = ["lenet", "resnet18-conv"]
+NOISE_SCALES = ["absolute", "times the deviation of the layer's entries"]

@@ -153,3 +153,7 @@ FACTS = "images", "held", "aux", "algorithm"
 RULED = dict(by="rule", facts=FACTS, values=SCORES)
 ROUND = dict(lr=LR, activation="relu", clients=CLIENTS)
 ALPHAS = [0.05, 0.1, 0.5, 1.0, 5.0]
+
+
+NAMES = ["fedavg", "sgdm", "nag", "scaffold", "fedprox", "feddyn", "feddc"]
+WAYS = ("true labels", "RLU's labels", "optimised labels")

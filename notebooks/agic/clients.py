@@ -223,3 +223,13 @@ QUALITY = dict(values=SCORES, facts="images", version=SCORED)
 GIVEN = dict(total_variation=1e-4, trained=0) | EVAL
 PHOTOS = dict(data="photos", net="resnet20-1", side=12)
 CIFAR10 = dict(data="cifar10", net="resnet20-4", side=12)
+
+
+METHODS = ["DLG-Adam", "InvG", "AGIC"]
+PLAIN = "untrained"
+VARIANTS = {
+    "untrained, no ReLU modifier": {"relu": False},
+    "untrained, BN 1": {"norms": "one"},
+}
+STATES = [PLAIN, *VARIANTS]
+RULES = ("no labels", "labels")

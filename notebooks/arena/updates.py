@@ -411,3 +411,26 @@ def contested(name, quick, paper, trials, also=(), trial=one_update, **more):
     }
     values = {**SCORES, "seconds": NUMBER}
     return Experiment(name, trial, **profiles, trials=trials, values=values, **how)
+
+
+KINDS = {"CLDR names": "textcnn", "wine": "fcn3-256", "breast cancer": "fcn3-256"}
+
+
+def costly(kind):
+    """Whether a defence changes what the server learns from."""
+    return kind.changes_training
+
+
+NOISE_ROUNDS = [20, 150]  # of the trainings that compare noise, quick and on MNIST
+PATIENT = ["prior guess", "LLG", "LLG+", "RLU", "RLU, whole head"]
+_USUALLY, _MANY = USUAL["adversary"], USUAL["aux_images"]
+RUNGS = {
+    "nothing": (registry.NOBODY.name, _MANY, "none"),
+    "class shares": (SHARES.name, _MANY, "none"),
+    "gradients": (registry.EAVESDROPPER.name, _MANY, "none"),
+    "+ model": (registry.WHITE_BOX.name, _MANY, "none"),
+    "+ 2 images a class": (_USUALLY, 20, "none"),
+    "+ many images a class": (_USUALLY, _MANY, "none"),
+    "last layer withheld": (_USUALLY, _MANY, "last layer encrypted"),
+}
+LDIA = "after LDIA"

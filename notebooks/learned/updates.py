@@ -230,3 +230,6 @@ def score_drawn(attacker, drawn, expects):
     for composition, part in SIMULATED.items():
         row = part(scores).mean().to_dict()
         yield {"attack": "learned", "composition": composition, **row}
+
+
+KNOWS = "learned, knows the training loss"

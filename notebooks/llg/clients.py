@@ -8,10 +8,11 @@ from fedleak.attacks.labels.llg import dummy_images
 from fedleak.data import compose, draw
 from fedleak.federated import fedavg
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
+from fedleak.data import title
 from fedleak.models import head, head_pass
 from fedleak_book.experiments.kinds import rate
 from fedleak_book.experiments.training import Federation
-from notebooks.llg.experiments_released import ReleasedCompression
+from notebooks.llg.released import ReleasedCompression
 
 VARIANTS = ["LLG", "LLG*", "LLG+"]
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
@@ -121,3 +122,15 @@ def federated(ctx, seed, images, users):
     model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
     options = dict(users=users, samples=80, composition="unbalanced", seed=seed)
     return Federation.of(model, images, **options)
+
+
+PAPER = ["mnist", "svhn", "cifar100", "celeba-hair"]
+QUICK = ["mnist5k", "photos", "patterns-100", "patterns-5"]  # what stands in for them
+PLACES = {title(name): [name, other] for name, other in zip(PAPER, QUICK)}
+TITLE = {name: title for title, names in PLACES.items() for name in names}
+PLAIN, RESIDUAL = ["cnn", "lenet"], ["resnet20", "resnet20-relu"]
+STRENGTHS = {
+    "none": [0.0], "noise": [0.01, 0.1, 1.0], "dp": [10.0, 5.0, 1.0],
+    "sparse": [0.2, 0.4, 0.8], "released": [0.2, 0.4, 0.8],
+}  # fmt: skip
+LEVELS = [(kind, level) for kind, levels in STRENGTHS.items() for level in levels]

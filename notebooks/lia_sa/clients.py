@@ -182,3 +182,6 @@ RULED = dict(
     fixed=dict(gradients="closed form"),
     rounding=("b_err", "log10"),
 )
+
+
+ONE = "compression, one threshold"
