@@ -5,7 +5,6 @@ import runpy
 import shutil
 import sys
 
-import nbformat
 import pytest
 import threat_models
 from fresh_modules import forget

@@ -433,7 +433,8 @@ def score_waiting(run):
 def compare_noise(run):
     """Yield, per way to train, the accuracy without noise and with it, from the same starts, and the cost of the noise."""
     way = ["data", "participants", "lr", "rounds"]
-    rows = run.best_rows("federations").query("rounds in @NOISE_ROUNDS")
+    rows = run.best_rows("federations")
+    rows = rows[rows["rounds"].isin(NOISE_ROUNDS)]
     wide = rows.pivot_table(
         index=[*way, "trial"], columns="strength", values="accuracy", sort=False
     )

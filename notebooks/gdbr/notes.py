@@ -5,7 +5,7 @@ from collections import Counter
 from notebooks.gdbr.claims import hypotheses
 from notebooks.gdbr.clients import TITLES
 from notebooks.show import markdown
-from notebooks.gdbr.clients import LEVELS, NETS, NOISE_SCALES, PAIRS, TWO
+from notebooks.gdbr.clients import LEVELS, NETS, NOISE_SCALES, PAIRS, TRUE, TWO
 
 
 CHOICE = ["net", "scale", "widths"]
@@ -208,7 +208,8 @@ def fig4(run):
 
 def fig5a(run):
     """Fig. 5 (a): the mask, and every choice."""
-    cells = run.best("fig5a_choices").query("data == 'svhn' and mode != @TRUE")
+    cells = run.cells("fig5a_choices", data="svhn")
+    cells = cells[cells["mode"] != TRUE]
     first = cells["attack"].eq("GDBR")
     true_layer, rest = (
         cells[rows].groupby(CHOICE, dropna=False)["insacc"].max()

@@ -13,9 +13,9 @@ from values import item
 from fedleak_book.experiments import choices, verdicts
 from fedleak_book.experiments.choices import Choice, Choices, Effect, Transport
 from fedleak_book.experiments.claims import Claim
-from fedleak_book.experiments.experiment import Experiment, grid
 from fedleak_book.experiments.kinds import MEAN
 from fedleak_book.experiments.published import LOST, Paper, Table
+from fedleak_book.experiments.records import Record
 from fedleak_book.experiments.status import Difference, Measured
 from fedleak_book.experiments.verdicts import AGREES, BETTER, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN, WITHIN
 
@@ -253,6 +253,11 @@ def test_an_effect_counts_only_at_the_settings_that_its_record_had(monkeypatch):
     assert choices.effects(table, {"mode": "batch"}, {}, "acc") == ()
 
 
+def record(rows, by=(), facts=()):
+    declared = {"axes": ["data"], "by": by, "values": ["acc"], "kinds": {"acc": {"name": "mean"}}, "facts": [facts]}
+    return Record("t", rows, {**declared, "fixed": {}, "exact": False})
+
+
 def test_an_effect_counts_if_all_differing_cells_have_it(monkeypatch):
     facts = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {"net": "lenet"}}}
     monkeypatch.setattr(
@@ -262,43 +267,45 @@ def test_an_effect_counts_if_all_differing_cells_have_it(monkeypatch):
     monkeypatch.setattr(choices, "load", lambda paper: rules)
     head = {"keys": ["data"], "axes": {"data": ["x", "y"]}, "fixed": {"aux": 1000}}
     paper = Paper("p", "P", "k", {"t": Table("p", "t", head, {})}, {"a": item(table="t", cell={})})
-    run = Experiment("t", lambda ctx, seed, data: (), grid(data="x"), grid(data=["x", "y"]), {"acc": MEAN}, facts="aux")
     rows = pd.DataFrame(
         {"data": data, "aux": aux, "trial": trial, "acc": 0.5}
         for data, aux in (("x", 433), ("y", 1000))
         for trial in range(10)
     )
-    ahead = Claim("a", lambda t: t["x"] - t.get("y", 0.0), (run,), wide="data", filters=lambda t: t["acc"] < 9)
-    (effect,) = ahead.measure([rows], paper).effects
+    ahead = Claim("a", lambda t: t["x"] - t.get("y", 0.0), ("t",), wide="data", filters=lambda t: t["acc"] < 9)
+    (effect,) = ahead.measure([record(rows, facts="aux")], paper).effects
     assert effect.ends["m"][0] < 0.1 < effect.ends["m"][1]
     apart = replace(ahead, statistic=lambda t: abs(t["x"] - t["y"]))
-    assert apart.measure([rows], paper).effects == (), "the record has no cell y"
-    (effect,) = replace(apart, parts=[lambda t: t["x"], lambda t: 0.0]).measure([rows], paper).effects
+    assert apart.measure([record(rows, facts="aux")], paper).effects == (), "the record has no cell y"
+    (effect,) = (
+        replace(apart, parts=[lambda t: t["x"], lambda t: 0.0]).measure([record(rows, facts="aux")], paper).effects
+    )
     low, high = effect.ends["m"]
     assert low == -high < -0.1, "in which direction a distance changes is not known"
     fewer = rows.assign(aux=433)
-    assert replace(apart, parts=[lambda t: t["x"]]).measure([fewer], paper).effects == (), "nothing is known of y"
+    assert replace(apart, parts=[lambda t: t["x"]]).measure([record(fewer, facts="aux")], paper).effects == (), (
+        "nothing is known of y"
+    )
     both = [Transport(("aux",), "reduced", "few", when={"data": data}) for data in ("x", "y")]
     monkeypatch.setattr(choices, "load", lambda paper: Choices(transports=tuple(both)))
-    (effect,) = replace(apart, parts=[lambda t: t.iloc[0]]).measure([fewer], paper).effects
+    (effect,) = replace(apart, parts=[lambda t: t.iloc[0]]).measure([record(fewer, facts="aux")], paper).effects
     assert effect.ends["m"][1] == pytest.approx(2 * high), "that of x and that of y"
     monkeypatch.setattr(choices, "load", lambda paper: rules)
-    assert ahead.measure([rows.assign(aux=433)], paper).effects == ()
-    assert ahead.measure([rows.assign(aux=1000)], paper).effects == ()
+    assert ahead.measure([record(rows.assign(aux=433), facts="aux")], paper).effects == ()
+    assert ahead.measure([record(rows.assign(aux=1000), facts="aux")], paper).effects == ()
 
 
 def test_a_statistic_that_is_no_number_on_recorded_trials_is_an_error():
-    paper, settings = Paper("p", "P", "k", {}, {"a": item()}), grid(data="x")
-    run = Experiment("t", lambda ctx, seed, data: (), settings, settings, {"acc": MEAN}, by=("rule", "level"))
+    paper = Paper("p", "P", "k", {}, {"a": item()})
     rows = pd.DataFrame(
         {"rule": rule, "level": level, "trial": trial, "acc": acc}
         for rule, level, acc in (("a", 1.0, 0.7), ("b", 0.0, 0.5))
         for trial in range(2)
     )
-    gap = Claim("a", lambda t: (t["a"] - t["b"]).max(), (run,), wide="rule")  # no level has both rules
+    gap = Claim("a", lambda t: (t["a"] - t["b"]).max(), ("t",), wide="rule")  # no level has both rules
     with pytest.raises(ValueError, match="statistic of a is not a number on 2 recorded trials"):
-        gap.measure([rows], paper)
-    assert gap.measure([rows.assign(level=0.0)], paper).ours == pytest.approx(0.2)
+        gap.measure([record(rows, by=("rule", "level"))], paper)
+    assert gap.measure([record(rows.assign(level=0.0), by=("rule", "level"))], paper).ours == pytest.approx(0.2)
 
 
 def test_every_choice_has_a_source(tmp_path, monkeypatch):
