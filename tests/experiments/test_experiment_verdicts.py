@@ -253,8 +253,14 @@ def test_an_effect_counts_only_at_the_settings_that_its_record_had(monkeypatch):
     assert choices.effects(table, {"mode": "batch"}, {}, "acc") == ()
 
 
-def record(rows, by=(), facts=()):
-    declared = {"axes": ["data"], "by": by, "values": ["acc"], "kinds": {"acc": {"name": "mean"}}, "facts": [facts]}
+def record(rows, by=()):
+    declared = {
+        "axes": ["data"],
+        "by": by,
+        "values": ["acc"],
+        "kinds": {"acc": {"name": "mean"}},
+        "facts": [*({"aux"} & {*rows})],
+    }
     return Record("t", rows, {**declared, "fixed": {}, "exact": False})
 
 
@@ -273,26 +279,24 @@ def test_an_effect_counts_if_all_differing_cells_have_it(monkeypatch):
         for trial in range(10)
     )
     ahead = Claim("a", lambda t: t["x"] - t.get("y", 0.0), ("t",), wide="data", filters=lambda t: t["acc"] < 9)
-    (effect,) = ahead.measure([record(rows, facts="aux")], paper).effects
+    (effect,) = ahead.measure([record(rows)], paper).effects
     assert effect.ends["m"][0] < 0.1 < effect.ends["m"][1]
     apart = replace(ahead, statistic=lambda t: abs(t["x"] - t["y"]))
-    assert apart.measure([record(rows, facts="aux")], paper).effects == (), "the record has no cell y"
-    (effect,) = (
-        replace(apart, parts=[lambda t: t["x"], lambda t: 0.0]).measure([record(rows, facts="aux")], paper).effects
-    )
+    assert apart.measure([record(rows)], paper).effects == (), "the record has no cell y"
+    (effect,) = replace(apart, parts=[lambda t: t["x"], lambda t: 0.0]).measure([record(rows)], paper).effects
     low, high = effect.ends["m"]
     assert low == -high < -0.1, "in which direction a distance changes is not known"
     fewer = rows.assign(aux=433)
-    assert replace(apart, parts=[lambda t: t["x"]]).measure([record(fewer, facts="aux")], paper).effects == (), (
+    assert replace(apart, parts=[lambda t: t["x"]]).measure([record(fewer)], paper).effects == (), (
         "nothing is known of y"
     )
     both = [Transport(("aux",), "reduced", "few", when={"data": data}) for data in ("x", "y")]
     monkeypatch.setattr(choices, "load", lambda paper: Choices(transports=tuple(both)))
-    (effect,) = replace(apart, parts=[lambda t: t.iloc[0]]).measure([record(fewer, facts="aux")], paper).effects
+    (effect,) = replace(apart, parts=[lambda t: t.iloc[0]]).measure([record(fewer)], paper).effects
     assert effect.ends["m"][1] == pytest.approx(2 * high), "that of x and that of y"
     monkeypatch.setattr(choices, "load", lambda paper: rules)
-    assert ahead.measure([record(rows.assign(aux=433), facts="aux")], paper).effects == ()
-    assert ahead.measure([record(rows.assign(aux=1000), facts="aux")], paper).effects == ()
+    assert ahead.measure([record(rows.assign(aux=433))], paper).effects == ()
+    assert ahead.measure([record(rows.assign(aux=1000))], paper).effects == ()
 
 
 def test_a_statistic_that_is_no_number_on_recorded_trials_is_an_error():
