@@ -256,7 +256,7 @@ def all_attacks() -> list[Attack]:
 
     All modules of `fedleak.attacks.labels` and `.images` are imported and register their attacks.
     """
-    for package in ("labels", "images", "words"):
+    for package in ("labels", "images", "words", "text"):
         import_module(f"fedleak.attacks.{package}")
     return list(_ATTACKS.values())
 

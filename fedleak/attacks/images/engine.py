@@ -62,7 +62,7 @@ def invert(
     dummies = problem.start(seed)
     with _single_precision(), _freed_memory_kept(), _second_derivatives(), quiet(*[view.net for view in views]):
         if descent.optimiser == "lbfgs":
-            result = _lbfgs(problem, dummies, iterations)
+            result = _lbfgs(problem, dummies, iterations, snapshots)
         else:
             result = _adam(problem, dummies, iterations, snapshots)
         _note_range(problem, result, dummies)
@@ -225,19 +225,30 @@ def _expand(runs: Tensor, like: Tensor) -> Tensor:
     return runs.view(-1, *[1] * (like.dim() - 1))
 
 
-def _lbfgs(problem: Problem, dummies: list[Tensor], iterations: int) -> Inversion:
+def _lbfgs(problem: Problem, dummies: list[Tensor], iterations: int, snapshots: Sequence[int]) -> Inversion:
     """Run L-BFGS, one reconstruction after the other, and return the best finite iterates."""
-    results = [_lbfgs_of_one(problem, dummies, run, iterations) for run in range(problem.runs)]
+    films = [dict[int, Tensor]() for _ in range(problem.runs)]
+    results = [_lbfgs_of_one(problem, dummies, run, iterations, film) for run, film in enumerate(films)]
     best = [torch.cat(parts) for parts in zip(*(variables for variables, _, _ in results), strict=True)]
     values = dummies[0].new_tensor([value for _, value, _ in results])
     diverged = torch.tensor([iteration for _, _, iteration in results])
-    return Inversion(problem.pixels(best[0]), best[1] if problem.descent.labels else None, values, diverged)
+    at = {
+        n: [max(k for k in film if k <= n) for film in films] for n in snapshots if 0 < n <= iterations
+    }  # it may end early
+    stored = {
+        n: problem.pixels(torch.cat([film[k] for film, k in zip(films, last, strict=True)])) for n, last in at.items()
+    }
+    labels = best[1] if problem.descent.labels else None
+    return Inversion(problem.pixels(best[0]), labels, values, diverged, stored)
 
 
 def _lbfgs_of_one(
-    problem: Problem, dummies: list[Tensor], run: int, iterations: int
+    problem: Problem, dummies: list[Tensor], run: int, iterations: int, film: dict[int, Tensor]
 ) -> tuple[list[Tensor], float, int]:
-    """Return one reconstruction's best dummies, their distance, and the iteration of the first NaN, or -1."""
+    """Return one reconstruction's best dummies, their distance, and the iteration of the first NaN, or -1.
+
+    The `film` gets the images after each step, by its number.
+    """
     variables = [d.detach()[run : run + 1].clone().requires_grad_() for d in dummies]
     optimiser = torch.optim.LBFGS(variables, lr=problem.descent.lr)
 
@@ -248,6 +259,7 @@ def _lbfgs_of_one(
         return value[0]
 
     best, best_value, diverged = [d.detach().clone() for d in variables], math.inf, -1
+    film[0] = best[0]
     for iteration in range(iterations):
         previous = [d.detach().clone() for d in variables]
         value = float(optimiser.step(closure))  # the distance at `previous`
@@ -256,6 +268,7 @@ def _lbfgs_of_one(
         if not all(torch.isfinite(t).all() for t in variables):
             diverged = iteration
             break
+        film[iteration + 1] = variables[0].detach().clone()
         if value < 1e-12:
             break
     if (value := closure().item()) < best_value:

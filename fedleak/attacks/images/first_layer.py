@@ -1,0 +1,76 @@
+"""Read images off the gradient of a fully connected first layer, without a search.
+
+A unit's row of the weights' gradient is ``sum_i delta_i x_i``, and its bias' gradient ``sum_i delta_i``. Their quotient
+is a mean of the images that pass the unit: for one image, the image itself (Geiping et al., NeurIPS 2020, Prop. 3.1).
+In a batch, a unit that a single image passes gives that image (Pan et al., USENIX Security 2022).
+"""
+
+import torch
+from torch import Tensor, nn
+
+from fedleak.attacks.images.problem import Box, as_range
+from fedleak.attacks.registry import Need, attack
+from fedleak.federated import Update
+from fedleak.federated.update import fitting
+from fedleak.models import input_shape
+
+SAME = 1e-4
+"""Two quotients that differ by less than this share of their length are of one image."""
+ROUNDING = 1e-4
+"""A bias' gradient below this share of the largest is rounding."""
+AT_ONCE = 4096
+"""Most units that are compared with each other, those with the largest gradients."""
+
+
+def first_layer(model: nn.Module, inputs: int) -> str:
+    """Return the name of the fully connected layer that gets a model's inputs; raise `ValueError` if there is none."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            if module.in_features == inputs and module.bias is not None:
+                return name
+            break
+        if isinstance(module, nn.modules.conv._ConvNd | nn.Embedding | nn.RNNBase):
+            break
+    raise ValueError(
+        "the model does not begin with a fully connected layer with a bias, whose gradient this attack reads"
+    )
+
+
+@attack(
+    "first layer",
+    goal="images",
+    paper="geiping2020invg",
+    equation="Prop. 3.1",
+    needs={Need.BELOW_HEAD_GRADIENT, Need.MODEL, Need.SAMPLE_COUNT},
+    summary="A row of the first layer's gradient, divided by its bias' gradient, is an image.",
+)
+def reconstruct(
+    update: Update, model: nn.Module, *, shape: tuple[int, ...] | None = None, box: Box = "pixels"
+) -> Tensor:
+    """Reconstruct the images that units of the first layer have to themselves, ``[images, C, H, W]``, at most B.
+
+    An image counts as recovered if at least two units give it, because means of several images rarely agree; those that
+    most units give come first. `shape` is that of an image, by default the model's, and `box` the range of the pixels,
+    by default [0, 1].
+
+    Raises `WithheldParameter` if the layer's gradient is not shared; `ValueError` if the model begins with another
+    layer, or the gradient does not fit.
+    """
+    shape = tuple(shape or input_shape(model))
+    name = first_layer(model, torch.Size(shape).numel())
+    layer = model.get_submodule(name)
+    assert isinstance(layer, nn.Linear)
+    weight, bias = f"{name}.weight" if name else "weight", f"{name}.bias" if name else "bias"
+    rows = fitting(update.gradient(weight), weight, layer.weight).double()
+    sums = fitting(update.gradient(bias), bias, layer.bias).double()
+    units = sums.abs().argsort(descending=True)[:AT_ONCE]
+    units = units[sums[units].abs() > ROUNDING * sums.abs().max()]
+    quotients = rows[units] / sums[units, None]
+    lengths = quotients.norm(dim=1)
+    alike = torch.cdist(quotients, quotients) < SAME * torch.maximum(lengths, lengths[:, None])
+    sizes = alike.sum(1) * ~alike.tril(-1).any(1)  # of units with one image, the first
+    largest = sizes.argsort(descending=True)[: update.samples]
+    least = min(2, len(units))  # means of several images rarely agree
+    images = quotients[largest[sizes[largest] >= least]].view(-1, *shape).to(layer.weight.dtype)
+    pixel_range = as_range(box)
+    return images if pixel_range is None else images.clamp(*pixel_range)
