@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-WIDTH, HEIGHT, FLOOR = 640, 230, 190
+WIDTH, FLOOR = 640, 190
 
 
 class Frame(NamedTuple):

@@ -2,7 +2,6 @@
 
 import math
 
-import pandas as pd
 import torch
 from render import number
 from slides import FLOOR, WIDTH, Frame, Slider, bar, pairs, text
@@ -16,7 +15,6 @@ from fedleak.federated import Update, fedavg, fedsgd
 from fedleak.federated.aggregation import FixedPoint, plain_sum
 from fedleak.metrics import counts
 from fedleak.models import build, head_pass
-from fedleak_book.experiments import records
 
 SHOWN = 2
 """Seed of the batch that is shown: one on which LLG is as good as on the mean, 0.91 (7 of 8)."""
@@ -236,29 +234,3 @@ def bridged() -> Slider:
         "values as lines. Step 6: the counts that follow, beside the true ones."
     )
     return Slider("Step", 0, message, frames)
-
-
-def iterations() -> Slider:
-    """AGIC: one image on its way, by attack and iteration, from the record of the pictures."""
-    record = records.recorded("agic", "frames")
-    assert record is not None
-    frames, side, before = [], 128, pd.Series(dtype=float)
-    for iteration, rows in record[0].set_index("method").groupby("iteration"):
-        rows = rows.loc[["DLG-Adam", "InvG", "AGIC"]]  # in every frame in the same places
-        pictures = {"original": rows["original"].iloc[0], **rows["picture"]}
-        decibels = {method: f"{psnr:.1f} dB" for method, psnr in rows["psnr"].items()}
-        parts = []
-        for i, (name, png) in enumerate(pictures.items()):
-            x = 20 + i * (side + 29)
-            parts.append(
-                f'<image class="pixels" x="{x}" y="30" width="{side}" height="{side}"'
-                f' href="data:image/png;base64,{png}"/>'
-            )
-            parts.append(text(x + side / 2, 20, name) + text(x + side / 2, 180, decibels.get(name, "")))
-        words = "PSNR " + ", ".join(f"{name} {value}" for name, value in decibels.items())
-        if fallen := [name for name in before.index if rows["psnr"][name] < before[name] - 0.05]:
-            words += f"; lower than in the frame before: {', '.join(fallen)}"
-        before = rows["psnr"]
-        frames.append(Frame(str(iteration), "".join(parts), words))
-    message = "One patch of a photograph. The attack that leads early need not lead later, and an image can get worse."
-    return Slider("Iteration", 0, message, frames)

@@ -32,7 +32,6 @@ from notebooks.agic.experiments_updates import (
 from notebooks.agic.experiments_weights import (
     EARLY,
     FIG9,
-    FRAMES,
     PLAIN,
     STATES,
     TABLE1,
@@ -51,7 +50,6 @@ __all__ = [
     "FIG8",
     "FIG8_TIME",
     "FIG9",
-    "FRAMES",
     "LEVEL",
     "METHODS",
     "PLAIN",

@@ -1,13 +1,6 @@
-"""AGIC: Fig. 6's frames, Table I and Fig. 9, the weights of layers and of total variation."""
+"""AGIC: Table I and Fig. 9, the weights of layers and of total variation."""
 
-import base64
-
-import torch
-from torchvision.io import encode_png
-
-from fedleak import metrics
 from fedleak_book.experiments import Experiment, grid
-from fedleak_book.experiments.kinds import NUMBER
 from notebooks.agic.experiments_distance import DISTANCE  # noqa: F401
 from notebooks.agic.clients import (
     CIFAR10,
@@ -22,41 +15,8 @@ from notebooks.agic.clients import (
     qualities,
     quality,
 )
-from notebooks.agic.experiments_gradients import METHODS, PATH, WIDE
+from notebooks.agic.experiments_gradients import PATH, WIDE
 from notebooks.agic.clients import PLAIN, VARIANTS, STATES
-
-
-def as_png(image):
-    """An image [3, H, W] as a PNG file in base64."""
-    pixels = (255 * image.clamp(0, 1)).round().to(torch.uint8).cpu()
-    return base64.b64encode(bytes(encode_png(pixels).tolist())).decode()
-
-
-def frames(ctx, seeds, data, net, side, method, iterations):
-    """One image on the way, as a picture."""
-    points = (1, 20, 50, 100, 200, 300, 400, 600)
-    sizes = dict(iterations=iterations, snapshots=points)
-    x, images, _ = inverted(ctx, seeds, data, net, side, method, **sizes)
-    for t, recovered in images.items():
-        for s, image, true in zip(seeds, recovered, x):
-            psnr = metrics.psnr(image, true).mean().item()
-            pictures = {"picture": as_png(image[0]), "original": as_png(true[0])}
-            yield {"seed": s, "iteration": t, "psnr": psnr, **pictures}
-
-
-FRAMES = Experiment(
-    "frames",
-    frames,
-    quick=grid(**PHOTOS, method=METHODS, iterations=20),
-    paper=grid(
-        **PHOTOS | dict(net="resnet20-4", side=16), method=METHODS, iterations=800
-    ),
-    trials=1,
-    by="iteration",
-    values=dict(psnr=NUMBER),
-    facts=("picture", "original"),
-    fixed=dict(batch_size=1, schedule=LEVEL) | GIVEN,
-)
 
 
 def early(ctx, seeds, data, net, side, beta, iterations):
