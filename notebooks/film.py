@@ -46,15 +46,14 @@ def picture(image: Tensor, place: int, above: str, below: str) -> str:
     return f'<image class="pixels" x="{x}" y="30" {size} {href}/>{words}'
 
 
-def film(
-    original: Tensor, reconstructions: Mapping[int, Sequence[Tensor]], message: str
-) -> str:
+def film(original: Tensor, snapshots: Mapping[int, Tensor], message: str) -> str:
     """Return a slider over iterations: the original ``[3, H, W]``, and beside it reconstructions, with their PSNR.
 
-    `reconstructions` are those of each start, by iteration.
+    `snapshots` are those of an `Inversion` of one image from several starts, ``[starts, 1, 3, H, W]`` by iteration.
     """
     positions: list[Position] = []
-    for iteration, images in reconstructions.items():
+    for iteration, stored in snapshots.items():
+        images = stored[:, 0]
         errors = [(image.clamp(0, 1) - original).square().mean() for image in images]
         decibels = [f"{-10 * float(error.log10()):.1f} dB" for error in errors]
         drawing = picture(original, 0, "original", "")
