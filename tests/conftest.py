@@ -4,7 +4,6 @@ import os
 
 import pytest
 import torch
-import torchvision
 
 from fedleak import metrics
 
@@ -25,6 +24,8 @@ def seed(request, monkeypatch):
 @pytest.fixture(scope="session")
 def alexnet(tmp_path_factory):
     """A folder with the features of an AlexNet of random weights, made once."""
+    import torchvision  # it takes a second, and every process of a run collects all files
+
     folder = tmp_path_factory.mktemp("alexnet")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

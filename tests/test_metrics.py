@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skimage.metrics import structural_similarity
 
 from fedleak import metrics
 from fedleak.metrics import attack_success_rate, class_accuracy, counts, hellinger, instance_accuracy
@@ -107,6 +106,8 @@ def pair_of_images(shape, seed):
 
 @pytest.mark.parametrize("shape", [(2, 1, 11, 11), (1, 3, 12, 40)])
 def test_ssim_equals_wang_et_al_of_scikit_image(shape):
+    from skimage.metrics import structural_similarity  # it takes seconds to import
+
     noisy, truth = pair_of_images(shape, 0)
     how = dict(channel_axis=0, data_range=1.0, gaussian_weights=True, sigma=1.5, use_sample_covariance=False)
     pairs = zip(noisy.double().numpy(), truth.double().numpy(), strict=True)

@@ -48,6 +48,7 @@ def test_fedvf_sends_the_accumulated_classifier_every_third_round():
     for s in (sent[2], sent[5]):
         torch.testing.assert_close(s.tensors[names[0]], 3 * update.tensors[names[0]])
     assert all(torch.equal(s.tensors["7.weight"], update.tensors["7.weight"]) for s in sent)
+    assert names[0] in protect(update, FedVF(names, every=1, clients=1)).tensors, "every round is the least"
     with pytest.raises(ValueError, match="at least 1"):
         FedVF(names, every=0)
 
