@@ -28,7 +28,6 @@ from notebooks.filters.experiments import FILTERS, PERCENTILE, SVT
 from notebooks.filters.experiments import settings as filters
 from notebooks.guard.experiments import INSPECTED
 from notebooks.proofs.experiments import PROOFS, PROVEN, SPLIT_PROOFS
-from notebooks.arena.experiments_registered import DEPTH, EXCLUSIVE, ROUNDS
 from notebooks.privacy.experiments import CANARY, PRIVATE
 from notebooks.arena.updates import (
     ADAPTIVE,
@@ -61,14 +60,11 @@ from notebooks.arena.updates import KINDS, costly, PATIENT, RUNGS
 
 __all__ = [
     "CANARY",
-    "DEPTH",
-    "EXCLUSIVE",
     "FILTERS",
     "INSPECTED",
     "PRIVATE",
     "PROOFS",
     "PROVEN",
-    "ROUNDS",
     "SPLIT_PROOFS",
 ]
 LENET = {"net": "lenet", "data": "MNIST", "state": STATES}

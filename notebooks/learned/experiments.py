@@ -8,37 +8,28 @@ import pandas as pd
 import torch
 
 from fedleak import metrics
-from fedleak.attacks.labels import learned, whole_head
+from fedleak.attacks.labels import learned
 from fedleak.attacks.labels.counts import round_to_total
-from fedleak.attacks.labels.learned.reader import REWEIGHTINGS, Reader
 from fedleak_book.experiments import Experiment, grid
-from fedleak.data import compose
 from fedleak.federated.defences import protect, protections
-from notebooks.learned.experiments_bayes import BAYES  # noqa: F401, declared here too
 from notebooks.learned.experiments_elsewhere import (  # noqa: F401, declared here too
     DEEP,
-    FRESH,
     LOCAL,
     MEMBERS,
     MEMBERS_RESNET,
 )
-from notebooks.learned.experiments_left import DETERMINED, JOINTLY, PARTS, SPLITS  # noqa: F401, declared here too
-from fedleak_book.experiments.kinds import MEAN
+from notebooks.learned.experiments_exact import DETERMINED, JOINTLY, SPLITS  # noqa: F401, declared here too
 from notebooks.learned.updates import (
     COVERAGE,
     EXPECTED,
     IACC,
-    NO_ENDS,
-    WHOLE,
     score_drawn,
     draw_update,
     score_all,
     fit_expected,
-    head_sender,
     images,
     score,
     score_rivals,
-    score_row,
     trained_lenet,
 )
 
@@ -67,44 +58,6 @@ JUDGED = Experiment(
     trials=(1, 3),
     by=["composition", "attack"],
     values=EXPECTED,
-)
-
-
-def weighed(ctx, seed, data, batch_size, updates):
-    """Score the whole head on one LeNet, by its weights, equations and images, and as the attack."""
-    model, aux = trained_lenet(ctx, data, seed ^ 8), images(ctx, data, "aux")
-    some = aux.split_in_two(seed, 0.8)[0]
-    generator = torch.Generator().manual_seed(seed ^ 0x2D)
-    forms = {name: Reader(model, some) for name in ("training", "all equations")}
-    forms |= {name: Reader(model, aux) for name in ("all images", "reading")}
-    forms["all equations"].reweight(model, some)
-    forms["reading"].reweight(model, aux)
-    accuracies, shape = {}, ("unbalanced", batch_size, generator, head_sender(model))
-    attack = whole_head.prepare(model, aux)
-    for _ in range(updates):
-        update, truth = draw_update(ctx, model, data, *shape)
-        answers = {WHOLE: attack.recover(update).counts}
-        for name, reader in {"equal counts": forms["training"], **forms}.items():
-            projections = reader.read(update, model).projections.double()
-            times = 0 if name == "equal counts" else REWEIGHTINGS
-            shares = reader.solve_whole_head(projections, times)[0]
-            answers[name] = round_to_total(batch_size * shares, batch_size)
-        for name, counts in answers.items():
-            iacc = metrics.braun_blanquet(counts.cpu(), truth).item()
-            accuracies.setdefault(name, []).append(iacc)
-    yield from (
-        {"attack": name, "iacc": np.mean(values)} for name, values in accuracies.items()
-    )
-
-
-WEIGHED = Experiment(
-    "weighed",
-    weighed,
-    quick=grid(data="MNIST, 5,000", batch_size=8, updates=5),
-    paper=grid(data="CIFAR-10", batch_size=[8, 32, 128, 512], updates=20),
-    trials=(1, 3),
-    by="attack",
-    values=IACC,
 )
 
 
@@ -164,94 +117,6 @@ BOUNDS = Experiment(
     trials=(1, 3),
     by=["composition", "attack"],
     values=IACC,
-)
-
-
-def prior(ctx, seed, data, batch_size, iterations, updates):
-    """Score attackers with and without knowledge of the batches' composition, and the whole head."""
-    model, aux = trained_lenet(ctx, data, seed ^ 16), images(ctx, data, "aux")
-
-    def unbalanced(batches, batch_size, n_classes, generator):
-        return compose("unbalanced", batch_size, n_classes, batches, generator)
-
-    how = {"iterations": iterations, "seed": seed}
-    attackers = {
-        "learned": learned.train(model, aux, batch_size, **how),
-        "told": learned.train(model, aux, batch_size, **how, prior=unbalanced),
-    }
-    generator, rows = torch.Generator().manual_seed(seed ^ 0xB5), []
-    shape = ("unbalanced", batch_size, generator, head_sender(model))
-    attack = whole_head.prepare(model, aux)
-    for _ in range(updates):
-        update, truth = draw_update(ctx, model, data, *shape)
-        counts = attack.recover(update).counts
-        rows.append({**NO_ENDS, **score_row(WHOLE, counts, truth)})
-        for name, attacker in attackers.items():
-            rows.append({"attack": name, **score(attacker, update, model, truth)})
-    mean = pd.DataFrame(rows).drop(columns="width").groupby("attack", sort=False).mean()
-    yield from mean.reset_index().to_dict("records")
-
-
-PRIOR = Experiment(
-    "prior",
-    prior,
-    quick=grid(data="MNIST, 5,000", batch_size=8, iterations=40, updates=5),
-    paper=grid(data="CIFAR-10", batch_size=[32, 128], iterations=300, updates=20),
-    trials=(1, 3),
-    by="attack",
-    values=IACC | COVERAGE,
-)
-
-
-NOISE = {"none": None, "noise": [0.001, 0.01, 0.1], "sparsification": [0.9]}
-
-
-def limits(ctx, seed, data, aux_images, batch_size, iterations, updates):
-    """Score an attacker with few auxiliary images, also under defences of which it is not informed."""
-    model, aux = trained_lenet(ctx, data, seed), images(ctx, data, "aux")
-    aux = aux.split_in_two(seed % 1000, aux_images / len(aux))[0]
-    generator = torch.Generator().manual_seed(seed ^ 0x11)
-    how = {"iterations": iterations, "seed": seed}
-    attacker = learned.train(model, aux, batch_size, **how)
-    pairs = [
-        draw_update(ctx, model, data, "unbalanced", batch_size, generator)
-        for _ in range(updates)
-    ]
-    for defence, strengths in NOISE.items():
-        for strength in strengths or [0.0]:
-            rows = []
-            for number, (update, truth) in enumerate(pairs):
-                if strengths:
-                    protection = protections()[defence].make(strength, model, 1, number)
-                    update = protect(update, protection)
-                altered = attacker.reader.is_altered(update, model)
-                scores = score(attacker, update, model, truth)
-                rows.append({**scores, "altered": float(altered)})
-            mean = pd.DataFrame(rows)[["iacc", "coverage", "altered"]].mean()
-            yield {"defence": defence, "strength": strength, **mean}
-
-
-LIMITS = Experiment(
-    "limits",
-    limits,
-    quick=grid(
-        data="MNIST, 5,000",
-        aux_images=[100, 800],
-        batch_size=8,
-        iterations=60,
-        updates=5,
-    ),
-    paper=grid(
-        data="MNIST",
-        aux_images=[200, 1000, 5000],
-        batch_size=32,
-        iterations=300,
-        updates=7,
-    ),
-    trials=(1, 3),
-    by=["defence", "strength"],
-    values=IACC | COVERAGE | dict(altered=MEAN),
-    version=2,
 )
 
 

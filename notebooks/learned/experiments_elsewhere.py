@@ -38,27 +38,6 @@ from notebooks.learned.updates import (
 from notebooks.learned.updates import KNOWS
 
 
-def fresh(ctx, seed, net, data, batch_size, iterations, updates):
-    """Score an attacker trained for one untrained network, and every other attack on the same updates."""
-    model, aux = network(ctx, net, data, UNTRAINED, seed), images(ctx, data, "aux")
-    attacker = learned.train(model, aux, batch_size, iterations=iterations, seed=seed)
-    generator = torch.Generator().manual_seed(seed ^ 0xF0)
-    yield from score_all(ctx, model, data, attacker, batch_size, updates, generator)
-
-
-FRESH = Experiment(
-    "fresh",
-    fresh,
-    quick=grid(net="resnet20-1", data="photographs", batch_size=[8, 64], iterations=40),
-    paper=grid(net="lenet", data="MNIST", batch_size=[8, 32, 128], iterations=300)
-    + grid(net="vgg11_bn", data="CIFAR-10", batch_size=[8, 32, 128], iterations=300),
-    trials=(1, 3),
-    by=["composition", "attack"],
-    values=SCORES,
-    fixed={"updates": 5},
-)
-
-
 def deep(ctx, seed, net, data, batch_size, iterations, updates):
     """Score an attacker of the head's gradients of one trained deep network, with its intervals."""
     model, aux = network(ctx, net, data, TRAINED), images(ctx, data, "aux")

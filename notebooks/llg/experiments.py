@@ -8,10 +8,10 @@ import dataclasses
 import torch
 
 from fedleak import metrics
-from fedleak.attacks.labels import gi, guess, idlg, llg
+from fedleak.attacks.labels import guess, llg
 from fedleak_book.experiments.networks import split_classes, subset
 from fedleak_book.experiments import Experiment, grid, spawned
-from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
+from fedleak_book.experiments.kinds import MEAN, NUMBER
 from notebooks.llg.experiments_blocks import FIG7_BLOCKS, FIG7_WHOLE
 from notebooks.llg.experiments_defences import (
     FIG7,
@@ -69,28 +69,6 @@ def parties(ctx, data):
     if data != "celeba-hair":
         return sets(ctx, data)
     return ctx.images(data, "all", crop=False).split_in_two(seed=0, fraction=0.6)
-
-
-def label_rules(ctx, seed, data, batch_size):
-    """GI, and iDLG where it applies, beside LLG on unbalanced batches; ASR as defined below."""
-    images, _ = sets(ctx, data)
-    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
-    update, index = client(model, images, "unbalanced", batch_size, 1, seed)
-    rules = {"iDLG": idlg} if batch_size == 1 else {}
-    for name, attack in {**rules, "GI": gi, "LLG": llg}.items():
-        counts = attack.recover(update, model)
-        yield {"attack": name, "asr": success(counts, counted(images, index))}
-
-
-STEPS_BEFORE = Experiment(
-    "steps_before",
-    label_rules,
-    quick=grid(data="mnist5k", batch_size=[1, 2, 4, 8]),
-    paper=grid(data="mnist", batch_size=[1, 2, 4, 8]),
-    trials=(20, 100),
-    by="attack",
-    values=dict(asr=rate("batch_size")),
-)
 
 
 def gradients(ctx, seed, data, init, composition):

@@ -234,6 +234,22 @@ def test_the_evidence_page_has_every_value_record_and_trial_and_no_pictures(reco
     assert "<th>rule</th>" not in page("tiny")
 
 
+def test_a_record_outlives_its_code(recorded, tiny):
+    path, experiments = paths.recorded("tiny") / "fast.json", tiny / "notebooks/tiny/experiments.py"
+    code = {"commit": "0123456789abcdef", "trial": "notebooks/tiny/experiments.py", "says": "All seeds at once."}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"retired": code}))
+    experiments.write_text(experiments.read_text().partition("FAST = ")[0])
+    forget()
+    assert Results("tiny", device="cpu").cell("fast").n == 60
+    commands_again = records.again("tiny", "fast")
+    assert commands_again.splitlines()[-1] == "PYTHONPATH=. python -m fedleak record tiny fast"
+    assert commands_again in page("tiny")
+    with pytest.raises(ValueError, match="git worktree add"):
+        commands.record("tiny", ["fast"])
+    with pytest.raises(ValueError, match="nothing"):
+        commands.record("tiny", ["nothing"])
+
+
 NOTES = """def far(run):
     '''How far it goes.'''
     return f"Up to {len(run.measured)}."

@@ -1,7 +1,4 @@
-"""Ablations of the learned attacker, and exact recovery from the head's gradient alone."""
-
-from contextlib import nullcontext
-from unittest.mock import patch
+"""The learned attacker: exact recovery from the head's gradient alone."""
 
 import numpy as np
 import torch
@@ -9,80 +6,12 @@ from scipy.spatial.distance import cdist
 from torch import nn
 
 from fedleak import metrics
-from fedleak.attacks.labels import learned
 from fedleak.attacks.labels.exact import head_splitting
 from fedleak.attacks.labels.exact.joint import SampleEquations
-from fedleak.attacks.labels.learned.reader import Reader
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak_book.experiments.kinds import MEAN, NUMBER
 from fedleak.models import head, head_pass
-from notebooks.learned.updates import (
-    IACC,
-    TRAINED,
-    UNTRAINED,
-    draw_update,
-    head_sender,
-    images,
-    network,
-    send_step,
-    score,
-)
-
-# --- ablations ---
-PART = {  # context of an attacker without this part
-    "nothing": nullcontext,
-    "signs": lambda: patch.object(Reader, "compute_features", linear),
-    "copies": lambda: patch.object(learned, "shifted_copies", lambda images: None),
-}
-
-
-def linear(reader, observed):
-    """Return the features without extremes and signs."""
-    rows = observed.linear_features.unflatten(-1, (reader.n_classes, -1))
-    return rows[..., : reader.n_linear_features]
-
-
-def parts(ctx, seed, data, aux_images, batch_size, iterations, updates, without):
-    """Score an attacker without a part on one LeNet, in unbalanced batches."""
-    model, aux = network(ctx, "lenet", data, TRAINED, seed), images(ctx, data, "aux")
-    if aux_images < len(aux):
-        aux = aux.split_in_two(seed % 1000, aux_images / len(aux))[0]
-    generator = torch.Generator().manual_seed(spawned(seed, "batches"))
-    shape = "unbalanced", batch_size, generator, head_sender(model)
-    with PART[without]():
-        how = {"iterations": iterations, "seed": seed}
-        attacker = learned.train(model, aux, batch_size, **how)
-        accuracies = [
-            score(attacker, update, model, truth)["iacc"]
-            for update, truth in (
-                draw_update(ctx, model, data, *shape) for _ in range(updates)
-            )
-        ]
-    return {"iacc": np.mean(accuracies)}
-
-
-PARTS = Experiment(
-    "parts",
-    parts,
-    quick=grid(
-        data="MNIST, 5,000",
-        aux_images=800,
-        batch_size=8,
-        iterations=40,
-        updates=10,
-        without=[*PART],
-    ),
-    paper=grid(
-        data="MNIST",
-        aux_images=[500, 10_000],
-        batch_size=[8, 128],
-        iterations=300,
-        updates=100,
-        without=[*PART],
-    ),
-    trials=(1, 3),
-    values=IACC,
-)
+from notebooks.learned.updates import TRAINED, UNTRAINED, images, network, send_step
 
 
 # --- exact recovery from the head's gradient ---
