@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedleak import WithheldParameter
-from fedleak.attacks.labels import adapter, confidence, decaf, learned, llg, rlu, whole_head, zlg
+from fedleak.attacks.labels import adapter, any_scale, confidence, decaf, learned, llg, rlu, whole_head, zlg
 from fedleak.data import Images, compose, draw
 from fedleak.federated import Scheme, Server, Softening, Update, fedavg, fedsgd
 from fedleak.metrics import counts
@@ -159,6 +159,15 @@ def test_zlg_on_an_untrained_network():
     assert torch.minimum(counts, truth).sum() >= 22
     noise = zlg.recover(fedavg(model, x, y, 0.05, share="delta"), model, seed=1)
     assert noise.equal(zlg.recover(fedavg(model, x, y, 0.05, share="delta"), model, seed=1))
+
+
+@pytest.mark.parametrize("factor", [0.05, 20.0])
+def test_counts_are_read_at_any_scale(factor):
+    model, x, y, truth = situation(batch=24)
+    update = fedsgd(model, x[0], y[0])
+    scaled = update.replace({name: factor * tensor for name, tensor in update.tensors.items()})
+    recovered = any_scale.prepare(model, pool()).recover(scaled).counts
+    assert torch.minimum(recovered, truth).sum() >= 22
 
 
 def test_zlg_by_hand():
