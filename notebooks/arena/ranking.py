@@ -110,13 +110,15 @@ def list_rivals(wide, *ours):
 def find_best(table, by, only=None):
     """Find the best attack of every cell (`cells.best_of`): its iAcc with interval, its lead over the next, and whether that is clear.
 
-    `by` names the columns that make a cell, `only` the attacks to choose from (default: all). Ties go
-    to the attack with the fewest needs; an attack that rejected an update of a cell is out.
+    `by` names the columns that make a cell, `only` the attacks to choose from (default: all, except the one that is
+    given the client's training loss, which no adversary of the registry has). Ties go to the attack with the fewest
+    needs; an attack that rejected an update of a cell is out.
     """
     rows, need = [], {attack.name: len(attack.needs) for attack in ALL.values()}
     for keys, wide, cell in split_cells(table, by):
         keys = keys if len(by) > 1 else [keys]
-        wide = wide[sorted(wide, key=lambda name: need.get(name, 9))]
+        names = [name for name in wide if name != KNOWS or name in (only or ())]
+        wide = wide[sorted(names, key=lambda name: need.get(name, 9))]
         labels = cell.get("batch_size", pd.Series(USUAL["batch_size"])).min()
         best = cells.best_of(wide, network_by_trial(cell), rate(labels), only)
         row = dict(zip(by, keys, strict=True))
