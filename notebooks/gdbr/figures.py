@@ -206,9 +206,13 @@ def fig5a(cells):
         )
     ours = cells.loc[cells["attack"] == "GDBR", "insacc"].iloc[0]
     ax.axhline(ours, color=style["GDBR"][0], label="GDBR, from the layer below")
+    ax.axhspan(0, ours, color="grey", alpha=0.18, lw=0, zorder=0)
     ax.set_xticks(range(len(MODES)), [SUBSTITUTES[mode] for mode in MODES])
     ax.set(ylabel="InsAcc", ylim=(0, 1.05))
-    figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize="small")
+    handles, names = ax.get_legend_handles_labels()
+    handle, name = plots.paper_entry(bands=True, crosses=False)
+    look = dict(loc="outside upper center", ncols=4, frameon=False, fontsize="small")
+    figure.legend([*handles, handle], [*names, name], **look)
     return figure
 
 
@@ -229,13 +233,33 @@ LAYER = dict(
 )
 
 
-def fig4(cells):
+def said_of_layers(table, published):
+    """Return what Sec. V says of positive weights: the first layer is worst, the others lie within a range.
+
+    The range is the claim's below the best of the other layers; the first layer lies below their mean by its claim.
+    """
+    rows, items = [], published.items
+    for (panel, name), lines in table.groupby(["panel", "data"], sort=False):
+        if f"fig4-{name}-same" not in items:  # the paper says nothing of MNIST
+            continue
+        curve = lines[lines["init"] == "positive"].set_index("layer")["insacc"]
+        bottom, others = curve.index.max(), curve.drop(curve.index.max())
+        apart = items[f"fig4-{name}-same"].published
+        place = {"panel": panel, "hue": "positive weights"}
+        same = {"low": others.max() - apart, "high": others.max()}
+        rows += [place | same | {"x": layer} for layer in others.index]
+        below = others.mean() - items[f"fig4-{name}-last"].published
+        rows.append(place | {"x": bottom, "low": 0, "high": below})
+    return pd.DataFrame(rows)
+
+
+def fig4(cells, published):
     """Draw Figs. 4 and 5 (b): the paper's projection by layer whose gradient is used, by initialisation."""
     table = layered(cells.query("form == 'paper'"))
     table = table.assign(panel=table["place"], line=table["init"] + " weights")
-    return plots.curves(
-        table.sort_values("source", ascending=False, kind="stable"), hue="line", **LAYER
-    )
+    table = table.sort_values("source", ascending=False, kind="stable")
+    printed = said_of_layers(table, published)
+    return plots.curves(table, hue="line", printed=printed, **LAYER)
 
 
 def forms(cells):

@@ -206,8 +206,8 @@ def rivals(image, eluded, batches, reconstructions):
     return figure
 
 
-def fig5(cells):
-    """Draw seconds per round by batch size and by clients, with the fitted exponents."""
+def fig5(cells, published):
+    """Draw seconds per round by batch size and by clients, with the fitted exponents and the paper's line and bound."""
     figure, axes = _panels(1, 2, (8.2, 3.2), sharey=True)
     names = {"batch_size": "batch size B (U = 5)", "clients": "clients U (B = 64)"}
     for ax, (by, words) in zip(axes, names.items(), strict=True):
@@ -216,13 +216,20 @@ def fig5(cells):
         ax.loglog(
             line[by], line["server_seconds"], marker="s", ls="--", label="the server"
         )
+        first = line.iloc[0]
+        power = published.items[f"fig5-{'B' if by == 'batch_size' else 'U'}"].published
+        stated = first["total_seconds"] * (line[by] / first[by]) ** power
+        ax.loglog(line[by], stated, color="grey", alpha=0.35, lw=4, zorder=0)
+        within = published.items["fig5-small"].published
+        ax.vlines(first[by], 0, within, color="grey", alpha=0.3, lw=7, zorder=0)
         ax.set_xticks(list(line[by]), [str(v) for v in line[by]])
         ax.minorticks_off()
         ax.set(xlabel=words, title=f"exponent {slope:.2f}")
     axes[0].set_ylabel("seconds")
-    figure.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2
-    )
+    handles, names = axes[0].get_legend_handles_labels()
+    handle, name = plots.paper_entry(bands=True, crosses=False)
+    look = dict(loc="outside upper center", ncols=3, frameon=False)
+    figure.legend([*handles, handle], [*names, name], **look)
     return figure
 
 

@@ -105,6 +105,13 @@ def said(published):
     return plots.stated(published, places)
 
 
+def with_more_networks(cells, others):
+    """Return cells in which those of `others`, which have more networks, stand for the same settings."""
+    keys = ["algorithm", "data", "attack", "batch_size"]
+    table = pd.concat([others, cells], ignore_index=True)
+    return table.drop_duplicates(keys).sort_values("batch_size", kind="stable")
+
+
 def extraction(cells, dlg, composition, published=None):
     """Draw Figs. 4 and 8: the ASR of every attack by batch size, with a panel per data set and algorithm."""
     table = pd.concat(
@@ -174,7 +181,33 @@ def fig6(cells, published):
     return figure
 
 
-def fig7(cells, untrained):
+BY_GUESS = {  # where Sec. 6.5 puts LLG+ against the random guess: above it or below, at which batch sizes
+    "a": ("above", SIZES),
+    "b": ("below", [size for size in SIZES if size >= 16]),
+    "c": ("below", SIZES[2:]),
+    "d": ("above", SIZES),
+    "e": ("below", SIZES),
+    "f": ("below", SIZES),
+}
+
+
+def said_of_defences(panels, published):
+    """Return what Sec. 6.5 says: above the guess under noise, below it under strong clipping and compression."""
+    rows = []
+    for panel, lines in panels.groupby("panel", sort=False):
+        side, sizes = BY_GUESS.get(panel[1], ("", []))
+        guess = lines[lines["line"] == "random guess"].set_index("batch_size")["asr"]
+        for size in guess.index.intersection(sizes):
+            low, high = (guess[size], 1) if side == "above" else (0, guess[size])
+            place = {"panel": panel, "x": size, "hue": ""}
+            rows.append(place | {"low": low, "high": high})
+        if panel.startswith("(e)"):
+            last = {"panel": panel, "x": guess.index.max(), "hue": "strong"}
+            rows += plots.stated(published, {"fig7e-strong": last}).to_dict("records")
+    return pd.DataFrame(rows)
+
+
+def fig7(cells, untrained, published):
     """Draw the ASR of LLG+ under every defence and strength, with the random guess of Fig. 4."""
     guesses = untrained[having(data=PLACES["MNIST"], attack="random guess")(untrained)]
     pieces = []
@@ -198,9 +231,9 @@ def fig7(cells, untrained):
             )
             pieces.append(lines[lines["algorithm"] == algorithm].assign(panel=panel))
     order = [piece for half in (pieces[::2], pieces[1::2]) for piece in half]
-    return plots.curves(
-        pd.concat(order), hue="line", columns=4, **AXES | {"ylabel": "ASR of LLG+"}
-    )
+    panels = pd.concat(order)
+    look = dict(hue="line", columns=4, printed=said_of_defences(panels, published))
+    return plots.curves(panels, **look, **AXES | {"ylabel": "ASR of LLG+"})
 
 
 def table1(cells, printed):
