@@ -221,6 +221,15 @@ def test_a_norm_before_the_first_convolution_has_its_weight():
     assert list(weights.values()) == [1, 1, 1, 1, 3, 3, 2, 2]
 
 
+def test_descents_have_the_published_settings():
+    """InvG's learning rate falls after 3/8, 5/8 and 7/8 of the iterations; the other numbers are AGIC's, Sec. V-A."""
+    assert invg.INVG.decay == (3 / 8, 5 / 8, 7 / 8)
+    assert (invg.INVG.distance, dlg.DLG.distance, dlg.DLG_ADAM.distance) == ("cosine", "l2", "l2")
+    assert (invg.INVG.lr, invg.INVG.signed, invg.INVG.total_variation, invg.ITERATIONS) == (0.1, True, 1e-4, 10_000)
+    assert (dlg.DLG.lr, dlg.DLG.optimiser, dlg.DLG_ADAM.lr, dlg.DLG_ADAM.optimiser) == (1, "lbfgs", 0.1, "adam")
+    assert (agic.BETA, agic.GAMMAS) == (50, (1, 0.1))
+
+
 @pytest.mark.parametrize("shape", ["linear", "log", "exp"])
 def test_layer_functions_pass_through_both_points_and_bend(shape):
     up = agic.layer_function(shape, 21, 2.0)

@@ -9,6 +9,7 @@ from torch.nn.utils import prune
 
 from fedleak.attacks.images import eluding_sa, mandrake
 from fedleak.attacks.labels import lia_sa
+from fedleak.federated import inspection
 from fedleak.federated.inspection import RefusedModel, inspect_model
 from fedleak.models import build
 
@@ -148,3 +149,9 @@ def test_samples_are_two_at_least_and_need_their_model(model, x):
     state = {"weight": torch.rand(4, 1, 3, 3), "bias": torch.rand(4)}
     with pytest.raises(ValueError, match=r"two|logits"):
         inspect_model(state, model, x)
+
+
+def test_thresholds_are_those_of_the_record():
+    """The page says nine tenths, half and ten, and the record was made with these: they are not moved after it."""
+    names = ("HIDDEN", "CONSTANT", "DEAD", "PARALLEL", "DUPLICATED", "ALIGNED", "SHUT_OUT", "SILENT", "SATURATED")
+    assert [getattr(inspection, name) for name in names] == [10, 0.1, 0.9, 1e-4, 0.5, 0.9, 10, 1e-3, 1e-3]
