@@ -25,7 +25,10 @@ def note_gap(folder: Path | str, round: int, seen_by: str, node: str, error: Exc
     """Write the reason why a contribution could not be recorded to a run's folder."""
     reason = str(error)
     if isinstance(error, ValidationError):
-        reason = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+        parts = (
+            (".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")) for fault in error.errors()
+        )
+        reason = "; ".join(": ".join(filter(None, part)) for part in parts)
     elif isinstance(error, Exception) and not isinstance(error, ValueError):
         reason = f"{type(error).__name__}: {error}"
     write_text(gap(folder, round, seen_by, file_name(node)), reason)

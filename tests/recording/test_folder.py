@@ -256,6 +256,10 @@ def test_a_gap_names_the_field_that_is_wrong(tmp_path):
     with pytest.raises(ValueError, match="round 3, node b is not recorded: samples: Input should be greater than 0"):
         read(tmp_path)
     with never_stopping(tmp_path, logging.getLogger("test"), round=3, node="b"):
+        Contribution(round=3, node="b", samples=2, steps=1, lr=0.1, counts=[1, 2])
+    with pytest.raises(ValueError, match="is not recorded: counts are of 3 labels"):
+        read(tmp_path)
+    with never_stopping(tmp_path, logging.getLogger("test"), round=3, node="b"):
         raise KeyError("weight")
     with pytest.raises(ValueError, match="is not recorded: KeyError: 'weight'"):
         read(tmp_path)
