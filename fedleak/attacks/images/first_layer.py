@@ -50,8 +50,8 @@ def reconstruct(
     """Reconstruct the images that units of the first layer have to themselves, ``[images, C, H, W]``, at most B.
 
     An image counts as recovered if at least two units give it, because means of several images rarely agree; on an
-    untrained network those of two images of one class may. What most units give comes first. `shape` is that of an image, by default the model's, and `box` the range of the pixels,
-    by default [0, 1].
+    untrained network those of two images of one class may. What most units give comes first. `shape` is that of an
+    image, by default the model's, and `box` the range of the pixels, by default [0, 1].
 
     Raises `WithheldParameter` if the layer's gradient is not shared; `ValueError` if the model begins with another
     layer, or the gradient does not fit.
