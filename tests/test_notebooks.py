@@ -1,7 +1,5 @@
 """The chapters run through papermill, and find what their attacks must find."""
 
-import re
-
 import nbformat
 import pytest
 
@@ -31,8 +29,8 @@ def test_every_figure_has_an_image(name):
 
 def test_the_arenas_advice_is_borne_out_by_its_data():
     (advice,) = [cell for cell in read("arena").cells if cell.get("id") == "advice"]
-    said = "".join(output.get("text", "") for output in advice.outputs)
-    holding, written = map(int, re.search(r"(\d+) of (\d+) sentences hold", said).groups())
-    assert holding == written >= 8
     (text,) = [output.data["text/markdown"] for output in advice.outputs if "data" in output]
-    assert all("([data](#" in line for line in text.splitlines()), "every sentence names its data"
+    sentences = text.splitlines()
+    assert len(sentences) >= 8
+    assert not [line for line in sentences if "do not support this" in line]
+    assert all("([data](#" in line for line in sentences), "every sentence names its data"
