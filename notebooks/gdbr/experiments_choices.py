@@ -234,8 +234,8 @@ REDUCED = Experiment(
     "reduced",
     reduced,
     quick=grid(net="lenet", data="mnist5k", trials=2),
-    paper=grid(net="lenet", data="mnist", trials=20)
-    + grid(net="alexnet", data="cifar10", trials=8),
+    paper=grid(net="lenet", data="mnist", trials=30)
+    + grid(net="alexnet", data="cifar10", trials=20),
     by=("level", "scale", "widths", "scheme", "composition"),
     values=kinds("insacc", "clsacc"),
     fixed=dict(init="positive", form="paper", batch_size=64, layer=1, auxiliary="aux"),

@@ -155,7 +155,7 @@ REDUCED = Experiment(
     "reduced",
     reduced,
     quick=grid(data="mnist5k", **PLAIN, activation="relu", steps=1, lr=0.01),
-    paper=grid(**BOTH | dict(activation="relu"), steps=10, lr=RATES)
+    paper=grid(**BOTH | dict(activation="relu"), steps=10, lr=RATES, trials=24)
     + grid(**BOTH | dict(activation="tanh"), steps=10, lr=RATES, trials=40)
     + grid(**BOTH, steps=1, lr=0.01),
     **LIKE,
@@ -195,7 +195,7 @@ REDUCED_AUXILIARY = Experiment(
     reduced_auxiliary,
     quick=grid(data="mnist5k", activation="relu"),
     paper=grid(data=["mnist", "cifar10-jpeg"], activation=["relu", "tanh", "elu"]),
-    trials=(1, 8),
+    trials=(1, 64),
     by=("level", "size"),
     values=IACC,
     fixed=SETTINGS | dict(lr=0.01, steps=10),
