@@ -157,7 +157,7 @@ REDUCED = Experiment(
     quick=grid(data="mnist5k", **PLAIN, activation="relu", steps=1, lr=0.01),
     paper=grid(**BOTH | dict(activation="relu"), steps=10, lr=RATES, trials=24)
     + grid(**BOTH | dict(activation="tanh"), steps=10, lr=RATES, trials=40)
-    + grid(**BOTH, steps=1, lr=0.01),
+    + grid(**BOTH, steps=1, lr=0.01, trials=24),
     **LIKE,
 )
 MORE = dict(data=["mnist", "cifar10-jpeg"], activation="relu", steps=10, lr=0.01)
