@@ -110,7 +110,7 @@ def figures(page):
 def test_figures_link_to_the_records_of_their_rows():
     figures_of = {name: (paths.chapter_of(page), rows) for page in notebooks.pages() for name, rows in figures(page)}
     for name, records in {
-        "fig-llg-4": ["dlg", "fig4"],
+        "fig-llg-4": ["dlg", "fig4", "fig4_faces"],
         "fig-gdbr-forms": ["fig4", "fig4_normalised"],
         # of an experiment that replaces three
         "fig-arena-balance": ["aggregation", "anew", "defences", "filters_cost", "spread", "utility"],
