@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
-from fedleak.models.inputs import known_tokens
+from fedleak.models.inputs import forward, known_tokens, watched
 
 TOLERANCE = 1e-4
 """Largest share of an input that lies outside the span: rounding leaves 1e-6, a wrong word far back in a text 3e-4."""
@@ -38,34 +38,20 @@ class Reading(NamedTuple):
 
 def readings(model: nn.Module, x: Tensor) -> list[Reading]:
     """Return the inputs that texts ``[texts, places]`` give to the model's layers of tokens, as they run."""
-    seen: list[Reading] = []
+    calls: list[Reading] = []
+    layers = {name: m for name, m in model.named_modules() if isinstance(m, nn.MultiheadAttention | nn.Linear)}
 
-    def note(weight: str, batch_first: bool = True) -> object:
-        def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            tokens = inputs[0].detach() if batch_first else inputs[0].detach().transpose(0, 1)
-            if tokens.dim() == 3 and tokens.shape[:2] == x.shape:
-                seen.append(Reading(weight, tokens))
+    def note(name: str, inputs: Tensor, _: Tensor) -> None:
+        layer = layers[name]
+        tokens = inputs.detach() if getattr(layer, "batch_first", True) else inputs.detach().transpose(0, 1)
+        weight = f"{name}.in_proj_weight" if isinstance(layer, nn.MultiheadAttention) else f"{name}.weight"
+        is_shared = getattr(layer, "in_proj_weight", layer) is not None  # by queries, keys and values
+        if is_shared and tokens.dim() == 3 and tokens.shape[:2] == x.shape:
+            calls.append(Reading(weight, tokens))
 
-        return hook
-
-    handles = []
-    for name, module in model.named_modules():
-        if isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None:
-            hook = note(f"{name}.in_proj_weight", module.batch_first)
-        elif isinstance(module, nn.Linear) and not isinstance(
-            module, nn.modules.linear.NonDynamicallyQuantizableLinear
-        ):
-            hook = note(f"{name}.weight")
-        else:
-            continue
-        handles.append(module.register_forward_pre_hook(hook))
-    try:
-        with torch.enable_grad():  # without, PyTorch's encoder layers take a path on which no hook is called
-            model(x)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return seen
+    with watched(layers, note), torch.enable_grad():  # PyTorch's encoder layers call no hook without gradients
+        forward(model, x)
+    return calls
 
 
 class Span:
@@ -140,17 +126,17 @@ def recover(update: Update, model: nn.Module) -> Tensor:
     if not all(words):
         raise ValueError(f"no word fits at place {[bool(at) for at in words].index(False)} of {len(words)}")
     first = torch.tensor([[at[0] for at in words]], device=next(model.parameters()).device)
-    layer, causal = _mixing_layer(model, first, words)
-    if layer is None:
+    mixing = _mixing_layer(model, first)
+    if mixing is None:
         if any(len(at) > 1 for at in words):
             raise ValueError("no layer's inputs depend on other places: the words are known, and not their texts")
         return first
-    span = Span(update, model, readings(model, first)[layer].weight)
+    span = Span(update, model, mixing.weight)
     texts = list[list[int]]([[]])
-    parts = [words[i : i + 1] for i in range(len(words))] if causal else [words]
+    parts = [words[i : i + 1] for i in range(len(words))] if mixing.causal else [words]
     for part in parts:
         grown = ([*text, *more] for text in texts for more in itertools.product(*part))
-        texts = list(_fitting(model, span, layer, _limited(grown), first, causal))
+        texts = list(_fitting(model, span, mixing, _limited(grown), first))
     return torch.tensor(texts, device=first.device)
 
 
@@ -161,23 +147,31 @@ def _limited(texts: Iterator[list[int]]) -> list[list[int]]:
     return tried
 
 
-def _mixing_layer(model: nn.Module, text: Tensor, words: list[list[int]]) -> tuple[int | None, bool]:
-    """Return the first layer whose inputs depend on other places' words, and whether only on those before."""
-    vocabulary, last = known_tokens(model), text.shape[1] - 1
-    changed = {place: text.clone() for place in (0, last)}
-    for place, other in changed.items():
-        other[0, place] = (other[0, place] + 1) % vocabulary
-    before, *after = (readings(model, t) for t in (text, changed[0], changed[last]))
-    for k, reading in enumerate(before):
-        forwards = not torch.equal(reading.inputs[:, 1:], after[0][k].inputs[:, 1:])
-        backwards = not torch.equal(reading.inputs[:, :-1], after[1][k].inputs[:, :-1])
+class Mixing(NamedTuple):
+    """The first layer whose inputs depend on other places' words."""
+
+    number: int
+    """Its place among the `readings`."""
+    weight: str
+    causal: bool
+    """Whether they depend on those before alone."""
+
+
+def _mixing_layer(model: nn.Module, text: Tensor) -> Mixing | None:
+    """Return the layer behind the first attention; None if every layer's inputs depend on one place's word alone."""
+    vocabulary, (first, last) = known_tokens(model), (text.clone(), text.clone())
+    first[0, 0], last[0, -1] = (first[0, 0] + 1) % vocabulary, (last[0, -1] + 1) % vocabulary
+    calls = zip(*(readings(model, changed) for changed in (text, first, last)), strict=True)
+    for number, (before, after_first, after_last) in enumerate(calls):
+        forwards = not torch.equal(before.inputs[:, 1:], after_first.inputs[:, 1:])
+        backwards = not torch.equal(before.inputs[:, :-1], after_last.inputs[:, :-1])
         if forwards or backwards:
-            return k, forwards and not backwards
-    return None, False
+            return Mixing(number, before.weight, forwards and not backwards)
+    return None
 
 
 def _fitting(
-    model: nn.Module, span: Span, layer: int, texts: list[list[int]], first: Tensor, causal: bool
+    model: nn.Module, span: Span, mixing: Mixing, texts: list[list[int]], first: Tensor
 ) -> Iterator[list[int]]:
     """Yield the texts whose inputs to a layer lie in the span of its gradient: at their last place, or at all places.
 
@@ -187,8 +181,7 @@ def _fitting(
         raise ValueError("no text fits: the update is not one step of such a batch, or it is noisy")
     tried, length = first.repeat(len(texts), 1), len(texts[0])
     tried[:, :length] = torch.tensor(texts, device=first.device)
-    for piece, own in zip(tried.split(256), torch.arange(len(texts)).split(256), strict=True):
-        inputs = readings(model, piece)[layer].inputs
-        misses = span.misses(inputs[:, length - 1] if causal else inputs)
-        fits = misses <= TOLERANCE if causal else (misses <= TOLERANCE).all(1)
-        yield from (texts[i] for i, fit in zip(own.tolist(), fits.tolist(), strict=True) if fit)
+    inputs = (readings(model, piece)[mixing.number].inputs for piece in tried.split(256))
+    checked = (tokens[:, length - 1 : length] if mixing.causal else tokens for tokens in inputs)
+    fits = torch.cat([(span.misses(tokens) <= TOLERANCE).all(1) for tokens in checked])
+    yield from itertools.compress(texts, fits.tolist())
