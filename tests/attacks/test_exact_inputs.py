@@ -8,6 +8,7 @@ from fedleak.attacks import text
 from fedleak.attacks.images import dlg, first_layer
 from fedleak.federated import Update, fedsgd
 from fedleak.models import build
+from fedleak.models.zoo import Normalise
 
 
 def mlp(width: int = 128) -> nn.Sequential:
@@ -36,6 +37,21 @@ def test_the_first_layer_attack_needs_a_fully_connected_first_layer():
     model = build("cnn", (3, 8, 8), 5, seed=0)
     with pytest.raises(ValueError, match="begin"):
         first_layer.reconstruct(fedsgd(model, torch.rand(1, 3, 8, 8), torch.tensor([0])), model)
+
+
+def test_the_first_layer_behind_a_normalisation_is_refused():
+    model = nn.Sequential(Normalise(), *mlp())
+    with pytest.raises(ValueError, match="begin"):
+        first_layer.reconstruct(fedsgd(model, pictures(1), torch.tensor([0])), model, shape=(3, 3, 3))
+
+
+def test_inputs_of_the_first_layer_that_are_no_pixels_are_not_clipped_in_silence():
+    x = 4 * pictures(1) - 2
+    with pytest.warns(UserWarning, match="box"):
+        first_layer.reconstruct(fedsgd(mlp(), x, torch.tensor([2])), mlp(), shape=(3, 3, 3))
+    rows = x.flatten(1)
+    model = nn.Linear(27, 5)
+    assert torch.allclose(first_layer.reconstruct(fedsgd(model, rows, torch.tensor([2])), model), rows, atol=1e-4)
 
 
 class Classifier(nn.Module):

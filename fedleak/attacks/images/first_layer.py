@@ -8,7 +8,7 @@ In a batch, a unit that a single image passes gives that image (Pan et al., USEN
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.images.problem import Box, as_range
+from fedleak.attacks.images.ranges import Box, clip, first_layer
 from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
@@ -20,20 +20,6 @@ ROUNDING = 1e-4
 """A bias' gradient below this share of the largest is rounding."""
 AT_ONCE = 4096
 """Most units that are compared with each other, those with the largest gradients."""
-
-
-def first_layer(model: nn.Module, inputs: int) -> str:
-    """Return the name of the fully connected layer that gets a model's inputs; raise `ValueError` if there is none."""
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear):
-            if module.in_features == inputs and module.bias is not None:
-                return name
-            break
-        if isinstance(module, nn.modules.conv._ConvNd | nn.Embedding | nn.RNNBase):
-            break
-    raise ValueError(
-        "the model does not begin with a fully connected layer with a bias, whose gradient this attack reads"
-    )
 
 
 @attack(
@@ -57,12 +43,13 @@ def reconstruct(
     layer, or the gradient does not fit.
     """
     shape = tuple(shape or input_shape(model))
-    name = first_layer(model, torch.Size(shape).numel())
-    layer = model.get_submodule(name)
-    assert isinstance(layer, nn.Linear)
-    weight, bias = f"{name}.weight" if name else "weight", f"{name}.bias" if name else "bias"
-    rows = fitting(update.gradient(weight), weight, layer.weight).double()
-    sums = fitting(update.gradient(bias), bias, layer.bias).double()
+    first = first_layer(model, shape, torch.zeros(()), torch.ones(()))
+    if first is None or not isinstance(first.layer, nn.Linear) or first.layer.bias is None:
+        raise ValueError("the model does not begin with a fully connected layer with a bias, which this attack reads")
+    rows, sums = (
+        fitting(update.gradient(name), name, model.get_parameter(name)).double()
+        for name in map(first.parameter, ("weight", "bias"))
+    )
     units = sums.abs().argsort(descending=True)[:AT_ONCE]
     units = units[sums[units].abs() > ROUNDING * sums.abs().max()]
     quotients = rows[units] / sums[units, None]
@@ -71,6 +58,5 @@ def reconstruct(
     sizes = alike.sum(1) * ~alike.tril(-1).any(1)  # of units with one image, the first
     largest = sizes.argsort(descending=True)[: update.samples]
     least = min(2, len(units))  # means of several images rarely agree
-    images = quotients[largest[sizes[largest] >= least]].view(-1, *shape).to(layer.weight.dtype)
-    pixel_range = as_range(box)
-    return images if pixel_range is None else images.clamp(*pixel_range)
+    images = quotients[largest[sizes[largest] >= least]].view(-1, *shape).to(first.layer.weight.dtype)
+    return clip("first layer", images, box)

@@ -5,13 +5,12 @@ the next layer's gradients has each client's in other columns. That layer's unit
 thresholds: the difference of two neighbouring units' gradients comes from images with a brightness between theirs.
 """
 
-import warnings
 from collections import OrderedDict
 
 import torch
 from torch import Tensor, nn
 
-from fedleak.attacks.images.ranges import ADVICE, Box, as_range, clipping_changes
+from fedleak.attacks.images.ranges import Box, clip
 from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 
@@ -107,9 +106,5 @@ def reconstruct(aggregate: Update, model: nn.Module, *, client: int, box: Box = 
     images = differences[has_images]
     mean = images.mean(dim=(1, 2, 3))
     images = (images * (middles / mean.where(mean != 0, 1.0)).view(-1, 1, 1, 1)).float()
-    pixel_range = as_range(box)
     # A bin with several images gives a mean with weights of both signs, which can leave the range.
-    facts = [clipping_changes(image) for image in images] if box == "pixels" else []
-    if 2 * sum(map(bool, facts)) > len(facts):
-        warnings.warn(f"MANDRAKE: the inputs are no pixels in [0, 1]: {max(facts)}; {ADVICE}", stacklevel=2)
-    return images if pixel_range is None else images.clamp(*pixel_range)
+    return clip("MANDRAKE", images, box)

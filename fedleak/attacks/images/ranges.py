@@ -1,6 +1,7 @@
 """The range of an inversion's inputs: facts that contradict pixels in [0, 1], before and after the search."""
 
 import math
+import warnings
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -36,6 +37,10 @@ class FirstLayer(NamedTuple):
     norm: Any
     """The batch norm that follows it, or the layer itself if it is one; None if there is none."""
 
+    def parameter(self, kind: str) -> str:
+        """Return the name of its ``weight`` or ``bias``."""
+        return f"{self.name}.{kind}".lstrip(".")
+
 
 def as_range(box: Box, is_image: bool = True) -> tuple[float, float] | None:
     """Return the range of the inputs, or None for any; raise `ValueError` unless it is two increasing numbers."""
@@ -63,7 +68,7 @@ def contradiction(update: Update, model: nn.Module, shape: tuple[int, ...], low:
     pixels = example if isinstance(example, Tensor) and example.is_floating_point() and low.dim() == 0 else None
     if pixels is not None and _leaves(pixels, low, high) > OUTSIDE:
         return f"model.example_inputs reach from {float(pixels.min()):.2g} to {float(pixels.max()):.2g}"
-    first = _first_layer(model, shape, low, high)
+    first = first_layer(model, shape, low, high)
     if first is None:
         return ""
     if isinstance(first.layer, nn.Linear) and _excludes_range(update, first, low, high):
@@ -86,6 +91,18 @@ def clipping_changes(matches: Tensor) -> str:
     return f"gradients match for values from {float(matches.min()):.2g} to {float(matches.max()):.2g}"
 
 
+def clip(name: str, images: Tensor, box: Box) -> Tensor:
+    """Return an attack's exact images ``[N, ...]`` in their range.
+
+    Warns if pixels in [0, 1] are assumed, and most of the images leave this range.
+    """
+    pixel_range = as_range(box, images.dim() > 3)
+    facts = [clipping_changes(image) for image in images] if pixel_range and box == "pixels" else []
+    if 2 * sum(map(bool, facts)) > len(facts):
+        warnings.warn(f"{name}: the inputs are no pixels in [0, 1]: {max(facts)}; {ADVICE}", stacklevel=3)
+    return images if pixel_range is None else images.clamp(*pixel_range)
+
+
 def pressure(images: Tensor, slopes: Tensor, values: Tensor) -> str:
     """Return how many entries ``[N, ...]`` in [0, 1] are held back by this range; "" unless most matches are.
 
@@ -104,8 +121,8 @@ def pressure(images: Tensor, slopes: Tensor, values: Tensor) -> str:
     return f"gradients match better outside of this range, at whose ends {share} of the values are"
 
 
-def _first_layer(model: nn.Module, shape: tuple[int, ...], low: Tensor, high: Tensor) -> FirstLayer | None:
-    """Return the layer that takes the inputs as they are, or as the model normalises pixels; None for others."""
+def first_layer(model: nn.Module, shape: tuple[int, ...], low: Tensor, high: Tensor) -> FirstLayer | None:
+    """Return the layer that takes inputs in [0, 1] as they are, or moved linearly to a range; None for others."""
     kinds = nn.Linear | nn.Conv2d | _BatchNorm
     layers = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
     calls: list[tuple[str, Tensor, Tensor]] = []
@@ -130,7 +147,7 @@ def _excludes_range(update: Update, first: FirstLayer, low: Tensor, high: Tensor
     Its rows with the bias' entries are combinations of the samples' (x, 1), also after several steps. If there are
     fewer samples than rows, each (x, 1) is a combination of the rows: a linear program looks for one in the range.
     """
-    weight, bias = (update.tensors.get(f"{first.name}.{kind}") for kind in ("weight", "bias"))
+    weight, bias = (update.tensors.get(first.parameter(kind)) for kind in ("weight", "bias"))
     if weight is None or bias is None or low.dim():
         return False
     rows, generator = torch.cat([weight, bias[:, None]], 1).double().cpu(), torch.Generator().manual_seed(0)
