@@ -1,9 +1,11 @@
 """Sliders: one drawing per position, and films of reconstructions."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
+from typing import NamedTuple
 
+from fedleak.metrics import psnr
 from torch import Tensor, uint8
 from torchvision.io import encode_png
 
@@ -11,25 +13,41 @@ WIDTH, HEIGHT = 640, 230
 SIDE, GAP = 128, 29
 """Size of a picture and the distance between two, of `WIDTH`."""
 
-Position = tuple[str, str, str]
-"""A position of a slider: the label of its control, the drawing, and the drawing in words."""
+
+class Frame(NamedTuple):
+    """One position of a slider: the label of its control, the drawing, and the drawing in words."""
+
+    at: str
+    drawing: str
+    words: str
 
 
-def slider(
-    control: str, positions: Sequence[Position], message: str, start: int = 0
-) -> str:
-    """Return a slider as HTML, on paper and without scripts a figure with the drawing at its start."""
-    drawn = "".join(
-        f'<div class="frame" data-at="{at}"{"" if i == start else " hidden"}>'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(words)}">{drawing}</svg>'
-        f'<p class="words"><b>{escape(control)} {at}:</b> {escape(words)}.</p></div>'
-        for i, (at, drawing, words) in enumerate(positions)
-    )
-    return (
-        f'<figure class="drawing slider"><label class="control" hidden>{escape(control)} '
-        f'<input type="range" min="0" max="{len(positions) - 1}" value="{start}" step="1"/></label>'
-        f'<div class="frames">{drawn}</div><figcaption>{escape(message)}</figcaption></figure>'
-    )
+class Slider(NamedTuple):
+    """A slider: the name of its control, the place where it starts, its message, and a drawing for each place."""
+
+    control: str
+    start: int
+    message: str
+    frames: list[Frame]
+
+    def html(self) -> str:
+        """Return it as HTML, on paper and without scripts a figure with the drawing at its start."""
+        drawn = "".join(
+            f'<div class="frame" data-at="{frame.at}"{"" if i == self.start else " hidden"}>'
+            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(frame.words)}">{frame.drawing}</svg>'
+            f'<p class="words"><b>{escape(self.control)} {frame.at}:</b> {escape(frame.words)}.</p></div>'
+            for i, frame in enumerate(self.frames)
+        )
+        return (
+            f'<figure class="drawing slider"><label class="control" hidden>{escape(self.control)} '
+            f'<input type="range" min="0" max="{len(self.frames) - 1}" value="{self.start}" step="1"/></label>'
+            f'<div class="frames">{drawn}</div><figcaption>{escape(self.message)}</figcaption></figure>'
+        )
+
+
+def text(x: float, y: float, words: object, anchor: str = "middle") -> str:
+    """Return a piece of text in a drawing."""
+    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{escape(str(words))}</text>'
 
 
 def picture(image: Tensor, place: int, above: str, below: str) -> str:
@@ -37,13 +55,10 @@ def picture(image: Tensor, place: int, above: str, below: str) -> str:
     pixels = (255 * image.clamp(0, 1)).round().to(uint8).cpu()
     png = base64.b64encode(bytes(encode_png(pixels).tolist())).decode()
     x = 20 + place * (SIDE + GAP)
-    words = "".join(
-        f'<text x="{x + SIDE / 2:.0f}" y="{y}" text-anchor="middle">{escape(text)}</text>'
-        for y, text in ((20, above), (180, below))
-    )
     size = f'width="{SIDE}" height="{SIDE}"'
     href = f'href="data:image/png;base64,{png}"'
-    return f'<image class="pixels" x="{x}" y="30" {size} {href}/>{words}'
+    drawn = f'<image class="pixels" x="{x}" y="30" {size} {href}/>'
+    return drawn + text(x + SIDE / 2, 20, above) + text(x + SIDE / 2, 180, below)
 
 
 def film(original: Tensor, snapshots: Mapping[int, Tensor], message: str) -> str:
@@ -51,13 +66,14 @@ def film(original: Tensor, snapshots: Mapping[int, Tensor], message: str) -> str
 
     `snapshots` are those of an `Inversion` of one image from several starts, ``[starts, 1, 3, H, W]`` by iteration.
     """
-    positions: list[Position] = []
+    frames = []
     for iteration, stored in snapshots.items():
-        images = stored[:, 0]
-        errors = [(image.clamp(0, 1) - original).square().mean() for image in images]
-        decibels = [f"{-10 * float(error.log10()):.1f} dB" for error in errors]
+        images = stored[:, 0].clamp(0, 1)
+        decibels = [
+            f"{value:.1f} dB" for value in psnr(images, original.expand_as(images))
+        ]
         drawing = picture(original, 0, "original", "")
         for k, (image, below) in enumerate(zip(images, decibels, strict=True), 1):
             drawing += picture(image, k, f"start {k}", below)
-        positions.append((str(iteration), drawing, f"PSNR {', '.join(decibels)}"))
-    return slider("Iteration", positions, message)
+        frames.append(Frame(str(iteration), drawing, f"PSNR {', '.join(decibels)}"))
+    return Slider("Iteration", 0, message, frames).html()

@@ -14,7 +14,6 @@ from slides_arena import answers, fits
 from slides_papers import angles, bridged, row_sums, system
 
 from fedleak_book import paths
-from notebooks import film
 
 SLIDERS: dict[str, Callable[[], Slider]] = {
     "llg": row_sums,
@@ -28,7 +27,7 @@ SLIDERS: dict[str, Callable[[], Slider]] = {
 
 def fragment(slider: Slider) -> str:
     """Return a slider as a part of a Markdown page."""
-    return raw(film.slider(slider.control, slider.frames, slider.message, slider.start))
+    return raw(slider.html())
 
 
 def fragments() -> dict[str, str]:

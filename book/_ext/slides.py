@@ -1,34 +1,13 @@
 """Elements of a slider's drawings."""
 
 from collections.abc import Iterable
-from html import escape
-from typing import NamedTuple
 
 from torch import Tensor
 
-WIDTH, FLOOR = 640, 190
+from notebooks.film import WIDTH, Frame, Slider, text
 
-
-class Frame(NamedTuple):
-    """One position of a slider: the label of its control, the drawing, and the drawing in words."""
-
-    at: str
-    drawing: str
-    words: str
-
-
-class Slider(NamedTuple):
-    """A slider: the name of its control, the place where it starts, its message, and a drawing for each place."""
-
-    control: str
-    start: int
-    message: str
-    frames: list[Frame]
-
-
-def text(x: float, y: float, words: object, anchor: str = "middle") -> str:
-    """Return a piece of text in a drawing."""
-    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{escape(str(words))}</text>'
+__all__ = ["FLOOR", "WIDTH", "Frame", "Slider", "bar", "pairs", "rule", "text"]
+FLOOR = 190
 
 
 def bar(x: float, base: float, height: float, width: float, kind: str) -> str:

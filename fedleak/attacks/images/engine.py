@@ -227,27 +227,21 @@ def _expand(runs: Tensor, like: Tensor) -> Tensor:
 
 def _lbfgs(problem: Problem, dummies: list[Tensor], iterations: int, snapshots: Sequence[int]) -> Inversion:
     """Run L-BFGS, one reconstruction after the other, and return the best finite iterates."""
-    films = [dict[int, Tensor]() for _ in range(problem.runs)]
-    results = [_lbfgs_of_one(problem, dummies, run, iterations, film) for run, film in enumerate(films)]
-    best = [torch.cat(parts) for parts in zip(*(variables for variables, _, _ in results), strict=True)]
-    values = dummies[0].new_tensor([value for _, value, _ in results])
-    diverged = torch.tensor([iteration for _, _, iteration in results])
-    at = {
-        n: [max(k for k in film if k <= n) for film in films] for n in snapshots if 0 < n <= iterations
-    }  # it may end early
-    stored = {
-        n: problem.pixels(torch.cat([film[k] for film, k in zip(films, last, strict=True)])) for n, last in at.items()
-    }
+    results = [_lbfgs_of_one(problem, dummies, run, iterations, snapshots) for run in range(problem.runs)]
+    of_runs, values, diverged, films = zip(*results, strict=True)
+    best = [torch.cat(parts) for parts in zip(*of_runs, strict=True)]
+    stored = {n: problem.pixels(torch.cat([film[n] for film in films])) for n in films[0]}
     labels = best[1] if problem.descent.labels else None
-    return Inversion(problem.pixels(best[0]), labels, values, diverged, stored)
+    images = problem.pixels(best[0])
+    return Inversion(images, labels, dummies[0].new_tensor(values), torch.tensor(diverged), stored)
 
 
 def _lbfgs_of_one(
-    problem: Problem, dummies: list[Tensor], run: int, iterations: int, film: dict[int, Tensor]
-) -> tuple[list[Tensor], float, int]:
-    """Return one reconstruction's best dummies, their distance, and the iteration of the first NaN, or -1.
+    problem: Problem, dummies: list[Tensor], run: int, iterations: int, snapshots: Sequence[int]
+) -> tuple[list[Tensor], float, int, dict[int, Tensor]]:
+    """Return one reconstruction's best dummies, their distance, the iteration of the first NaN, or -1, and snapshots.
 
-    The `film` gets the images after each step, by its number.
+    A search that ends early keeps its last finite images.
     """
     variables = [d.detach()[run : run + 1].clone().requires_grad_() for d in dummies]
     optimiser = torch.optim.LBFGS(variables, lr=problem.descent.lr)
@@ -259,7 +253,7 @@ def _lbfgs_of_one(
         return value[0]
 
     best, best_value, diverged = [d.detach().clone() for d in variables], math.inf, -1
-    film[0] = best[0]
+    film: dict[int, Tensor] = {}
     for iteration in range(iterations):
         previous = [d.detach().clone() for d in variables]
         value = float(optimiser.step(closure))  # the distance at `previous`
@@ -268,9 +262,11 @@ def _lbfgs_of_one(
         if not all(torch.isfinite(t).all() for t in variables):
             diverged = iteration
             break
-        film[iteration + 1] = variables[0].detach().clone()
+        if iteration + 1 in snapshots:
+            film[iteration + 1] = variables[0].detach().clone()
         if value < 1e-12:
             break
     if (value := closure().item()) < best_value:
         best, best_value = [d.detach() for d in variables], value
-    return best, best_value, diverged
+    last = previous[0] if diverged >= 0 else variables[0].detach()
+    return best, best_value, diverged, {n: film.get(n, last) for n in snapshots if 0 < n <= iterations}
