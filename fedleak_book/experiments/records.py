@@ -94,7 +94,7 @@ class Record:
 
     @property
     def first(self) -> str:
-        """The first averaged column, which stands for a row where no other is named."""
+        """The first averaged column, which is meant where none is named."""
         return str(next(iter(self.declared["values"])))
 
     @property

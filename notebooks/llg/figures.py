@@ -106,7 +106,7 @@ def said(published):
 
 
 def with_more_networks(cells, others):
-    """Return cells in which those of `others`, which have more networks, stand for the same settings."""
+    """Return cells in which those of `others`, which have more networks, replace those of the same settings."""
     keys = ["algorithm", "data", "attack", "batch_size"]
     table = pd.concat([others, cells], ignore_index=True)
     return table.drop_duplicates(keys).sort_values("batch_size", kind="stable")

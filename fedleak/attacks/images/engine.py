@@ -94,7 +94,7 @@ def _warn_of_failure(problem: Problem, result: Inversion) -> None:
 def _note_range(problem: Problem, result: Inversion, dummies: list[Tensor]) -> None:
     """Warn if pixels in [0, 1] are assumed and excluded by model, updates or images; note it if nothing excludes them.
 
-    Of clipped images the slopes at the range's ends are compared with those inside.
+    The slopes of clipped images at the range's ends are compared with those inside.
     """
     if not problem.is_assumed:
         return

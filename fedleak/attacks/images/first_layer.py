@@ -1,4 +1,4 @@
-"""Read images off the gradient of a fully connected first layer, without a search.
+"""Recover images from the gradient of a fully connected first layer, without a search.
 
 A unit's row of the weights' gradient is ``sum_i delta_i x_i``, and its bias' gradient ``sum_i delta_i``. Their quotient
 is a mean of the images that pass the unit: for one image, the image itself (Geiping et al., NeurIPS 2020, Prop. 3.1).

@@ -24,8 +24,8 @@ MATCHED = {"l2": 1e-4, "cosine": 0.1}
 MIN_PRESSED, MIN_PRESSURE = 0.2, 2.0
 """Smallest share of entries that the range holds back, and ratio of their slopes to those inside, that contradict it.
 
-Of pixels, slopes at the edges are as large as inside (ratio 1.0 to 1.2, and more for up to 10 % of the entries only);
-of inputs in [-1, 1] or of mean 0, 29 to 80 % are at the edges, with slopes 2 to 190 times as large."""
+Pixels have slopes at the edges as large as inside (ratio 1.0 to 1.2, and more for up to 10 % of the entries only);
+inputs in [-1, 1] or of mean 0 have 29 to 80 % at the edges, with slopes 2 to 190 times as large."""
 _MAX_ENTRIES, _MAX_SAMPLES = 1000, 128
 
 
