@@ -18,7 +18,7 @@ from torch import Tensor
 from fedleak.attacks.contest import view
 from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, Attack, adversary_of, get
 from fedleak.audit.canary import PrivacyResult
-from fedleak.audit.case import Case, fresh, prepare
+from fedleak.audit.case import RUNS, Case, fresh, prepare
 from fedleak.audit.classifier import Classifier
 from fedleak.audit.loop import Loop, Observation, taking_part
 from fedleak.audit.report import Report
@@ -153,7 +153,7 @@ class Rounds:
         if case is not None:
             knowledge |= {
                 "input_shape": classifier.shape,
-                "runs": 3 if batch_dependent(classifier.model) else None,
+                "runs": RUNS if batch_dependent(classifier.model) else None,
             }
             if case.setup.data is not None:
                 knowledge |= {"aux": case.aux, "prior": case.aux.class_counts.double() / len(case.aux)}
