@@ -10,7 +10,7 @@ from torch import nn
 
 from fedleak import data
 from fedleak.audit import Setup
-from fedleak.flower import InProcess, recorded
+from fedleak.platforms.flower import InProcess, recorded
 from fedleak.recording import record
 
 NODES, BATCH, LR = 5, 16, 0.1

@@ -10,7 +10,7 @@ from torch import nn
 
 from fedleak import data
 from fedleak.audit import Setup
-from fedleak.nvflare import Recorder
+from fedleak.platforms.nvflare import Recorder
 from fedleak.recording import record
 
 SITES, ROUNDS, BATCH, LR = 3, 2, 16, 0.1

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from fedleak.federated.privacy import NEIGHBOURS, Privacy, gaussian_epsilon
+from fedleak.privacy.claim import NEIGHBOURS, Privacy, gaussian_epsilon
 
 MOST, LEAST, ENTRIES = 4000, 200, 200_000_000
 """Largest and smallest number of releases per input; between them, the number that draws this many entries."""

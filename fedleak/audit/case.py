@@ -23,8 +23,8 @@ from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.algorithms import Client
 from fedleak.federated.defences import Defence, fit_defence, protect
 from fedleak.federated.losses import TOLERANCE, Loss, LossForm, as_loss, differentiate, measure_form
-from fedleak.federated.privacy import TINY, Privacy
 from fedleak.metrics import counts
+from fedleak.privacy.claim import TINY, Privacy
 
 PROBES, RUNS = 4096, 3
 """Where batch norm makes each probe batch of LLG* and LLG+ a pass of its own: images of all of them together, and

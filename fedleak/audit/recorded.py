@@ -26,10 +26,10 @@ from fedleak.audit.setup import Setup
 from fedleak.errors import likely
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protect
-from fedleak.federated.spending import spent
 from fedleak.federated.update import unwrapped
 from fedleak.models import batch_dependent
 from fedleak.models.states import bare, last_matrix
+from fedleak.privacy.spending import spent
 
 if TYPE_CHECKING:
     from fedleak.recording import Contribution

@@ -19,8 +19,8 @@ from fedleak.federated import Scheme
 from fedleak.federated.algorithms import SCHEMES
 from fedleak.federated.defences import ClippedNoise, Defence, PureNoise, Sparsification
 from fedleak.federated.losses import Loss
-from fedleak.federated.privacy import DELTA, DPSGD, Privacy
 from fedleak.federated.restricted import Withhold
+from fedleak.privacy.claim import DELTA, DPSGD, Privacy
 
 FEDSGD = "fedsgd"
 AS_DATA = "data"

@@ -14,9 +14,9 @@ from fedleak.attacks.registry import ADVERSARIES, WHITE_BOX, get
 from fedleak.attacks.words import used_rows, word_embeddings
 from fedleak.audit.canary import PrivacyResult
 from fedleak.federated import Update
-from fedleak.federated.spending import Spent
 from fedleak.intervals import MIN_VALUES, UNBOUNDED, interval
 from fedleak.models.inputs import input_embeddings
+from fedleak.privacy.spending import Spent
 
 AS_IT_IS = "as it is"
 

@@ -1,5 +1,6 @@
-"""Read the uploads of other platforms' clients as updates, with each platform's sign, scale, weight and names.
+"""Federated platforms: readers of their clients' uploads, recorders of their rounds, and inspection on the client.
 
-The page "What clients really send" describes the uploads. The modules import no platform: they read the objects that a
-server of the platform receives.
+The readers (`appfl`, `declearn`, `openfl`, `pfl`) import no platform: they read the objects that its server receives,
+with its sign, scale, weight and names; the page "What clients really send" describes them. `flower` and `nvflare` need
+the extras of these names.
 """

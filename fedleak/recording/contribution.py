@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from fedleak.errors import extra
-from fedleak.federated.privacy import Privacy
 from fedleak.federated.schemes import Scheme
 from fedleak.federated.update import Update, plain_name
+from fedleak.privacy.claim import Privacy
 from fedleak.recording.states import place, read_state
 
 with extra("recordings"):

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from fedleak.errors import likely
-from fedleak.federated.privacy import find_tensors_without_noise
 from fedleak.federated.update import is_statistic, plain_name
 from fedleak.files import write_bytes
+from fedleak.privacy.claim import find_tensors_without_noise
 from fedleak.recording.contribution import JSON, OTHER_STATES, SUM, UNKNOWN, Contribution, errors_named, parse
 from fedleak.recording.gaps import gap, list_gaps, list_refusals
 from fedleak.recording.states import place, scan, write_state

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedleak.federated.opacus import read_opacus_privacy, read_step_noise
-from fedleak.federated.privacy import Privacy
+from fedleak.privacy.claim import Privacy
+from fedleak.privacy.opacus import read_opacus_privacy, read_step_noise
 from fedleak.recording.comparison import NotMeasurable, compare
 from fedleak.recording.contribution import Contribution
 from fedleak.recording.folder import write

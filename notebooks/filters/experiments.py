@@ -20,7 +20,7 @@ def filtered(name, strength, model, seed):
     from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
     from nvflare.app_common.filters.svt_privacy import SVTPrivacy
 
-    from fedleak.nvflare import Filtered
+    from fedleak.platforms.nvflare import Filtered
 
     last = head(model)
     makers = {

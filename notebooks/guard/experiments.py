@@ -16,7 +16,7 @@ from fedleak.attacks.labels.fishing import fishing_layer
 from fedleak_book.experiments import Experiment, grid, networks, spawned
 from fedleak.federated import fedsgd
 from fedleak.federated.aggregation import plain_sum
-from fedleak.federated.inspection import inspect_model
+from fedleak.platforms.inspection import inspect_model
 from fedleak_book.experiments.kinds import MEAN, rate
 from fedleak.models import head
 

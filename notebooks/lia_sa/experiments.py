@@ -240,7 +240,7 @@ VECTOR = dict(recipe="vector", bits=[22, 20, 18, 16, 14])
 
 def through_flower(ctx, seed, net, data, recipe, clients, bits, batch_size, lr):
     """Counts right after Flower's SecAgg+, and the spread of a count by the theory."""
-    from fedleak.flower import fish  # Flower takes seconds to import
+    from fedleak.platforms.flower import fish  # Flower takes seconds to import
 
     pool = images(ctx, data)
     model = ctx.build(net, pool.shape, pool.n_classes, seed=seed)

@@ -12,7 +12,7 @@ from fedleak.data import compose, draw
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
 from fedleak.federated.defences import ClippedNoise, PureNoise, protect
-from fedleak.federated.privacy import DELTA, DPSGD, gaussian_epsilon
+from fedleak.privacy.claim import DELTA, DPSGD, gaussian_epsilon
 from fedleak_book.experiments.kinds import MEAN, NUMBER
 from notebooks.arena.updates import (
     ALL,

@@ -12,8 +12,8 @@ from runs import network, train
 from fedleak.audit import Setup, audit, audit_run, canary, guard
 from fedleak.audit.canary import lower_bound
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
-from fedleak.federated.privacy import DPSGD, Privacy, gaussian_epsilon
 from fedleak.federated.restricted import Withhold
+from fedleak.privacy.claim import DPSGD, Privacy, gaussian_epsilon
 from fedleak.recording import read, write
 
 DELTA = 1e-5

@@ -15,7 +15,7 @@ from torch import nn
 from fedleak.audit import Report, Setup, audit, audit_run, guard
 from fedleak.audit.guard import Limits
 from fedleak.audit.tables import WordsResult
-from fedleak.federated.privacy import Privacy
+from fedleak.privacy.claim import Privacy
 from fedleak.recording import read, write
 from fedleak.recording.contribution import UNMEASURED
 from fedleak.recording.gaps import note_gap

@@ -13,8 +13,8 @@ from fedleak.audit import Setup, audit
 from fedleak.audit.case import prepare
 from fedleak.data import load
 from fedleak.federated.defences import PureNoise
-from fedleak.federated.privacy import DPSGD
 from fedleak.federated.restricted import Withhold
+from fedleak.privacy.claim import DPSGD
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from fedleak.federated import Update
-from fedleak.flower import InProcess
+from fedleak.platforms.flower import InProcess
 
 
 class Receiving(FedAvg):

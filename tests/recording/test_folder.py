@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 from torch import nn
 
-from fedleak.federated.privacy import Privacy
 from fedleak.platforms.server import never_stopping, write_received
+from fedleak.privacy.claim import Privacy
 from fedleak.recording import Contribution, read, record, write
 from fedleak.recording.contribution import EARLIER, OTHER_STATES
 

@@ -7,7 +7,7 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from fedleak.federated.opacus import MIN_POISSON_PROBABILITY, _bound_chance_of_shuffled, _may_be_shuffled
+from fedleak.privacy.opacus import MIN_POISSON_PROBABILITY, _bound_chance_of_shuffled, _may_be_shuffled
 from fedleak.recording import read, record
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, RecordDict
 from flwr.common import parameters_to_ndarrays
 from torch import Tensor
 
-from fedleak.flower.claims import (
+from fedleak.platforms.flower.claims import (
     COUNTS,
     check_claim,
     count_examples,
@@ -22,7 +22,7 @@ from fedleak.flower.claims import (
 from fedleak.platforms.server import never_stopping, write_received
 from fedleak.recording.contribution import SUM
 
-log = logging.getLogger("fedleak.flower")
+log = logging.getLogger("fedleak.platforms.flower")
 S = TypeVar("S")
 State = dict[str, Tensor]
 

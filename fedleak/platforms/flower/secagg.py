@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from fedleak.attacks.labels import lia_sa
 from fedleak.federated import Update
-from fedleak.flower.grid import InProcess
 from fedleak.models import head
+from fedleak.platforms.flower.grid import InProcess
 
 
 class Fishing(FedAvg):

@@ -1,6 +1,6 @@
 """Filters for NVFlare that record its runs or reject crafted models, and NVFlare's filters as defences.
 
-`fedleak.recording` describes the folder, `fedleak.federated.inspection` the rejected models. The module needs
+`fedleak.recording` describes the folder, `fedleak.platforms.inspection` the rejected models. The module needs
 the extra ``nvflare``, and no other module of fedleak imports it.
 """
 
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from fedleak.errors import extra
-from fedleak.federated.inspection import RefusedModel, inspect_model, unreadable
-from fedleak.federated.privacy import Privacy
 from fedleak.federated.update import Update
+from fedleak.platforms.inspection import RefusedModel, inspect_model, unreadable
 from fedleak.platforms.server import never_stopping
+from fedleak.privacy.claim import Privacy
 from fedleak.recording import write
 from fedleak.recording.contribution import UNMEASURED
 from fedleak.recording.folder import read_part
@@ -33,7 +33,7 @@ with extra("nvflare"):
     from nvflare.apis.shareable import Shareable
     from nvflare.app_common.app_constant import AppConstants
 
-log = logging.getLogger("fedleak.nvflare")
+log = logging.getLogger("fedleak.platforms.nvflare")
 
 
 class _Filter(Filter):
@@ -44,7 +44,7 @@ class _Filter(Filter):
 
 
 class Inspector(_Filter):
-    """A filter of an NVFlare client that rejects models with traces of an attack; see `fedleak.federated.inspection`.
+    """A filter of an NVFlare client that rejects models with traces of an attack; see `fedleak.platforms.inspection`.
 
     Add it to the filters of task data for training tasks, after filters that decrypt or dequantise:
     ``recipe.add_client_input_filter(Inspector(), tasks=["train"])``. It inspects the weights alone; the training script

@@ -19,8 +19,8 @@ from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, 
 from torch import nn
 
 from fedleak.audit import Setup, audit_run, guard
-from fedleak.federated.privacy import gaussian_epsilon
-from fedleak.flower import InProcess, read_mod_claim, recorded, secure_run
+from fedleak.platforms.flower import InProcess, read_mod_claim, recorded, secure_run
+from fedleak.privacy.claim import gaussian_epsilon
 from fedleak.recording import read, record
 from fedleak.recording.contribution import OTHER_STATES
 

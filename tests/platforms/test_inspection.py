@@ -9,9 +9,9 @@ from torch.nn.utils import prune
 
 from fedleak.attacks.images import eluding_sa, mandrake
 from fedleak.attacks.labels import lia_sa
-from fedleak.federated import inspection
-from fedleak.federated.inspection import RefusedModel, inspect_model
 from fedleak.models import build
+from fedleak.platforms import inspection
+from fedleak.platforms.inspection import RefusedModel, inspect_model
 
 SHAPE = (1, 28, 28)
 X = torch.rand(16, *SHAPE, generator=torch.Generator().manual_seed(1))

@@ -10,7 +10,7 @@ from flwr.common.constant import ErrorCode
 from torch import nn
 
 from fedleak.attacks.labels import lia_sa
-from fedleak.flower import Fishing, InProcess, InspectionMod, honest, secure_run
+from fedleak.platforms.flower import Fishing, InProcess, InspectionMod, honest, secure_run
 
 NODES = 3
 
@@ -70,7 +70,7 @@ def run(model, *mods, records=("arrays",)):
 def test_crafted_models_get_an_error_and_honest_ones_are_trained(caplog):
     assert run(network(), InspectionMod())[1] == NODES
     assert caplog.text == ""
-    with caplog.at_level(logging.WARNING, "fedleak.flower"):
+    with caplog.at_level(logging.WARNING, "fedleak.platforms.flower"):
         replies, trained = run(crafted(), InspectionMod())
         assert trained == 0
         assert {reply.error.code for reply in replies} == {ErrorCode.MOD_FAILED_PRECONDITION}

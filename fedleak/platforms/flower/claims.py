@@ -11,7 +11,7 @@ from flwr.server.strategy import FedAvg as LegacyFedAvg
 from flwr.serverapp.strategy import FedAvg
 from torch import Tensor
 
-from fedleak.federated.privacy import DELTA, Privacy
+from fedleak.privacy.claim import DELTA, Privacy
 
 LOCAL, CENTRAL = "LocalDpMod", "DifferentialPrivacy"
 COUNTS = ("num-examples", "num_examples")

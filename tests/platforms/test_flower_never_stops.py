@@ -9,7 +9,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from torch import nn
 
-from fedleak.flower import InProcess, InspectionMod, recorded
+from fedleak.platforms.flower import InProcess, InspectionMod, recorded
 from fedleak.recording import read
 
 FACTS = {"lr": 0.1, "batch_size": 16, "optimiser": "sgd"}
@@ -71,7 +71,7 @@ CASES = {
 def test_no_round_ends_for_want_of_a_record(tmp_path, case, caplog):
     expected = run(**case)
     assert expected == (4, [False] * 4)
-    with caplog.at_level(logging.WARNING, "fedleak.flower"):
+    with caplog.at_level(logging.WARNING, "fedleak.platforms.flower"):
         assert run([], lambda strategy: recorded(strategy, tmp_path, **FACTS), **case) == expected
     assert caplog.text
 
@@ -112,7 +112,7 @@ def broken(*_):
 )
 def test_what_cannot_be_inspected_is_refused_or_warned_of(case, warn, caplog):
     mod = InspectionMod(**case.get("mod", {}), warn=warn)
-    with caplog.at_level(logging.WARNING, "fedleak.flower"):
+    with caplog.at_level(logging.WARNING, "fedleak.platforms.flower"):
         trained, errors = run([mod], arrays=case.get("arrays"))
     assert (trained, errors) == ((4, [False] * 4) if warn else (0, [True] * 4))
     assert "not readable" in caplog.text or "not the client's model" in caplog.text

@@ -8,8 +8,8 @@ import torch
 from fedleak import metrics
 from fedleak.attacks.labels import lia_sa
 from fedleak.federated import fedsgd
-from fedleak.flower import Fishing, InProcess, fish, honest, secure_run
 from fedleak.models import build
+from fedleak.platforms.flower import Fishing, InProcess, fish, honest, secure_run
 
 SHAPE, CLASSES, BATCH, LR = (1, 6, 6), 5, 16, 0.1
 EXACT = {"clipping_range": 2.0, "max_weight": float(BATCH)}
@@ -67,8 +67,10 @@ def test_secagg_counts_are_recovered_for_all_clients_but_dropouts():
 
 
 def test_without_flower_the_error_says_what_to_install(monkeypatch):
-    for name in [name for name in sys.modules if name == "flwr" or name.startswith(("flwr.", "fedleak.flower"))]:
+    for name in [
+        name for name in sys.modules if name == "flwr" or name.startswith(("flwr.", "fedleak.platforms.flower"))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "flwr", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'fedleak\[flower\]'"):
-        import fedleak.flower  # noqa: F401
+        import fedleak.platforms.flower  # noqa: F401

@@ -32,7 +32,7 @@ from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
 from nvflare.app_common.filters.svt_privacy import SVTPrivacy
 from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
 
-from fedleak.nvflare import Filtered, Inspector, Recorder
+from fedleak.platforms.nvflare import Filtered, Inspector, Recorder
 
 EXAMPLE = paths.root() / "book" / "nvflare_example.py"
 LR, LABELS = 0.1, torch.tensor([0, 0, 1, 2, 2, 2])
@@ -160,7 +160,7 @@ def test_what_cannot_be_recorded_is_a_warning(tmp_path, caplog, case, reason):
         return result
 
     runner = Runner([] if case == "alone" else [recorder], [recorder])
-    with caplog.at_level(logging.WARNING, "fedleak.nvflare"):
+    with caplog.at_level(logging.WARNING, "fedleak.platforms.nvflare"):
         returned = runner(shareable(before), train, None if case == "round" else 1)
     assert returned is result
     assert reason in caplog.text
@@ -178,10 +178,10 @@ def test_a_job_names_the_filters_with_their_arguments(tmp_path):
     (config,) = (tmp_path / "jobs").rglob("config_fed_client.json")
     written = json.loads(config.read_text())
     facts = {"folder": str(tmp_path / "run")}
-    inspectors = [("fedleak.nvflare.Inspector", {}), ("fedleak.nvflare.Inspector", {"warn": True})]
+    inspectors = [("fedleak.platforms.nvflare.Inspector", {}), ("fedleak.platforms.nvflare.Inspector", {"warn": True})]
     for chain, others in (("task_data_filters", inspectors), ("task_result_filters", [])):
         named = [(filter_["path"], filter_.get("args", {})) for entry in written[chain] for filter_ in entry["filters"]]
-        assert named == [("fedleak.nvflare.Recorder", facts), *others]
+        assert named == [("fedleak.platforms.nvflare.Recorder", facts), *others]
     assert vars(Recorder(**facts))["folder"] == facts["folder"]
     assert [path.name for path in config.parent.parent.rglob("*.py")] == [EXAMPLE.name]
 

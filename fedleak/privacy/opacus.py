@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedleak.federated.privacy import Privacy
+from fedleak.privacy.claim import Privacy
 
 MIN_POISSON_PROBABILITY = 1e-6
 """Smallest probability of the batches' sizes under Poisson sampling at which they count as drawn by it."""

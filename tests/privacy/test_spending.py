@@ -5,8 +5,8 @@ import math
 import pytest
 from opacus.accountants import PRVAccountant
 
-from fedleak.federated.privacy import Privacy, gaussian_epsilon
-from fedleak.federated.spending import compose, spent
+from fedleak.privacy.claim import Privacy, gaussian_epsilon
+from fedleak.privacy.spending import compose, spent
 from fedleak.recording import Contribution
 
 GAUSSIAN = ((1.0, 1.0, 1),)

@@ -3,12 +3,9 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
-from fedleak.federated.privacy import NEIGHBOURS, Privacy, account_epsilon
-
-if TYPE_CHECKING:
-    from fedleak.recording import Contribution
+from fedleak.privacy.claim import NEIGHBOURS, Privacy, account_epsilon
 
 
 class Spent(NamedTuple):
@@ -43,9 +40,15 @@ class Spent(NamedTuple):
         return f"{claimed}; {write(self.epsilon)} follows" if differs else claimed
 
 
-def spent(run: Sequence["Contribution"]) -> list[Spent]:
-    """Compute the ε of each client with a claim over its recorded rounds, the largest first."""
-    clients: dict[str, list[Contribution]] = {}
+def spent(run: Sequence[Any]) -> list[Spent]:
+    """Compute the ε of each client with a claim over its recorded rounds, the largest first.
+
+    Parameters
+    ----------
+    run
+        Contributions, as `fedleak.recording.read` returns them.
+    """
+    clients: dict[str, list[Any]] = {}
     for part in run:
         clients.setdefault(part.node, []).append(part)
     spendings = []

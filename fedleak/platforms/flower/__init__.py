@@ -8,11 +8,11 @@ from fedleak.errors import extra
 with extra("flower"):
     import flwr  # noqa: F401
 
-from fedleak.flower.claims import read_mod_claim
-from fedleak.flower.grid import InProcess
-from fedleak.flower.inspection import InspectionMod
-from fedleak.flower.recording import recorded
-from fedleak.flower.secagg import Fishing, fish, honest, secure_run
+from fedleak.platforms.flower.claims import read_mod_claim
+from fedleak.platforms.flower.grid import InProcess
+from fedleak.platforms.flower.inspection import InspectionMod
+from fedleak.platforms.flower.recording import recorded
+from fedleak.platforms.flower.secagg import Fishing, fish, honest, secure_run
 
 __all__ = [
     "Fishing",

@@ -10,8 +10,8 @@ from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
 from flwr.serverapp import strategy as flower
 from torch import nn
 
-from fedleak.federated.privacy import gaussian_epsilon
-from fedleak.flower import InProcess, recorded
+from fedleak.platforms.flower import InProcess, recorded
+from fedleak.privacy.claim import gaussian_epsilon
 from fedleak.recording import read
 
 FACTS = {"lr": 0.1, "batch_size": 8, "optimiser": "sgd"}
@@ -87,6 +87,9 @@ def test_samples_are_the_metric_that_weights_or_the_one_named(tmp_path, key, nam
 
 
 def test_an_invalid_sample_weight_is_a_gap_in_the_record(tmp_path, caplog):
-    with caplog.at_level(logging.WARNING, "fedleak.flower"), pytest.raises(ValueError, match="is not recorded"):
+    with (
+        caplog.at_level(logging.WARNING, "fedleak.platforms.flower"),
+        pytest.raises(ValueError, match="is not recorded"),
+    ):
         run(tmp_path, lambda o, _: flower.FedAvg(**o, weighted_by_key="loss"), (2.5, 0.5), key="loss")
     assert "the metric 'loss', 2.5, is no number of samples: pass examples=..." in caplog.text

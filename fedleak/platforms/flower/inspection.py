@@ -1,4 +1,4 @@
-"""A mod that rejects models with traces of an attack; see `fedleak.federated.inspection`."""
+"""A mod that rejects models with traces of an attack; see `fedleak.platforms.inspection`."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -7,10 +7,10 @@ from flwr.app import Context, Error, Message, MessageType
 from flwr.common.constant import ErrorCode
 from torch import Tensor, nn
 
-from fedleak.federated.inspection import Finding, inspect_model, unreadable
-from fedleak.flower.recording import state_of
+from fedleak.platforms.flower.recording import state_of
+from fedleak.platforms.inspection import Finding, inspect_model, unreadable
 
-log = logging.getLogger("fedleak.flower")
+log = logging.getLogger("fedleak.platforms.flower")
 
 
 class InspectionMod:
@@ -28,7 +28,7 @@ class InspectionMod:
     samples
         Function of the context that returns samples of the client, ``[B, ...]``, for the module.
     names
-        As for `fedleak.flower.recorded`.
+        As for `fedleak.platforms.flower.recorded`.
     bounds
         Range of the model's inputs.
     """

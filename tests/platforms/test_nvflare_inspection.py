@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedleak.attacks.labels import lia_sa
-from fedleak.federated.inspection import RefusedModel
+from fedleak.platforms.inspection import RefusedModel
 
 pytest.importorskip("nvflare.client", reason="NVFlare is not installed: pip install 'fedleak[nvflare]'")
 
@@ -17,7 +17,7 @@ from nvflare.apis.fl_context import FLContextManager
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.utils.task_utils import apply_filters
 
-from fedleak.nvflare import Inspector
+from fedleak.platforms.nvflare import Inspector
 
 
 def model(crafted):
@@ -42,7 +42,7 @@ def test_a_crafted_model_is_refused_an_honest_one_passes(numpy, caplog):
     honest = task(False, numpy=numpy)
     assert filtered(honest) is honest
     with (
-        caplog.at_level(logging.WARNING, "fedleak.nvflare"),
+        caplog.at_level(logging.WARNING, "fedleak.platforms.nvflare"),
         pytest.raises(RefusedModel, match=r"1\.weight") as refused,
     ):
         filtered(task(True, numpy=numpy))
@@ -52,7 +52,7 @@ def test_a_crafted_model_is_refused_an_honest_one_passes(numpy, caplog):
 
 def test_where_it_only_warns_the_task_goes_on(caplog):
     crafted = task(True)
-    with caplog.at_level(logging.WARNING, "fedleak.nvflare"):
+    with caplog.at_level(logging.WARNING, "fedleak.platforms.nvflare"):
         assert filtered(crafted, warn=True) is crafted
         assert "dead units" in caplog.text
         caplog.clear()

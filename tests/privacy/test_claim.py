@@ -11,7 +11,7 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.utils.data import DataLoader, TensorDataset
 
-from fedleak.federated.privacy import DPSGD, Privacy, account_epsilon, gaussian_epsilon
+from fedleak.privacy.claim import DPSGD, Privacy, account_epsilon, gaussian_epsilon
 from fedleak.recording import read, record
 
 pytestmark = pytest.mark.filterwarnings("ignore")

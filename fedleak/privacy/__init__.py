@@ -1,0 +1,1 @@
+"""Differential privacy of clients: claims, their composition over rounds, and Opacus' steps."""
