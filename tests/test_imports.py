@@ -37,6 +37,17 @@ def test_the_package_has_no_circle_of_imports():
     list(TopologicalSorter(edges).static_order())  # a CycleError names the circle
 
 
+def test_rooms_import_one_another_without_a_circle():
+    edges, rooms = graph(paths.root() / "fedleak"), {}
+    for module, names in edges.items():
+        room = ".".join(module.split(".")[:2])
+        rooms.setdefault(room, set()).update({".".join(name.split(".")[:2]) for name in names} - {room, "fedleak"})
+    list(TopologicalSorter(rooms).static_order())
+    order = ("data", "models", "federated", "attacks", "privacy", "recording", "platforms", "audit", "commands")
+    drawn = [f"fedleak.{room}" for room in order]
+    assert not [(room, names & {*drawn[k:]}) for k, room in enumerate(drawn) if rooms[room] & {*drawn[k:]}]
+
+
 def test_only_the_command_line_mentions_the_book():
     names = {path: path.read_text(encoding="utf-8") for path in (paths.root() / "fedleak").rglob("*.py")}
     assert [path.name for path, text in names.items() if "fedleak_book" in text] == ["cli.py"]
