@@ -78,20 +78,6 @@ system = disaggregate = counts = measure = forge
 """,
         0,
     ),
-    "a pickle for a reply": (
-        _WRITE
-        + """
-import pickle, struct
-class Passed:
-    def __reduce__(self):
-        return (os.system, ("touch /tmp/fedleak-forged",))
-data = pickle.dumps(Passed())
-write(struct.pack("!Q", len(data)) + data)
-def system(e):
-    return Passed()
-""",
-        0,
-    ),
     "the parent killed": (
         """
 import os, signal
@@ -109,24 +95,6 @@ os.killpg(0, signal.SIGKILL)
         """
 from fedleak_book.coursework.checks.lia_sa import RIGHT
 system, disaggregate, counts = RIGHT["system"], RIGHT["disaggregate"], RIGHT["counts"]
-""",
-        0,
-    ),
-    "the solution read from the book": (
-        """
-import pathlib, fedleak
-places = [pathlib.Path(fedleak.__file__).parents[1], *map(pathlib.Path, __import__("sys").path)]
-(found,) = {place / "book/coursework/solutions/lia_sa.py" for place in places if (place / "book").is_dir()}
-exec(found.read_text())
-""",
-        0,
-    ),
-    "another student's file": (
-        """
-import pathlib
-for top in ("/tmp", "/root", "/home"):
-    for file in pathlib.Path(top).glob("**/all/good/lia_sa.py"):
-        exec(file.read_text())
 """,
         0,
     ),

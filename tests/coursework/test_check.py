@@ -34,19 +34,6 @@ def test_modules_files_dictionaries_and_functions_are_checked(capsys):
     assert capsys.readouterr().out.count("lia_sa: 10 of 10 points") == 3
 
 
-def test_feedback_says_what_was_expected_and_what_came(capsys):
-    def counts(bias_gradients, logits, batch_size):
-        return (batch_size * (logits.softmax(1) - bias_gradients)).long()
-
-    check("lia_sa", counts)
-    feedback = capsys.readouterr().out
-    assert "✗ 0/3  counts" in feedback
-    assert "expected [" in feedback
-    assert "got [" in feedback
-    assert "hint: round to the NEAREST integer" in feedback
-    assert "lia_sa: 0 of 3 points" in feedback
-
-
 def test_an_exception_is_named_with_its_line(tmp_path):
     file = tmp_path / "lia_sa.py"
     file.write_text("def system(e):\n    x = 1\n    return e + missing\n")
@@ -113,10 +100,9 @@ def test_a_notebooks_error_names_cell_and_line(tmp_path):
     file.write_text(in_cells("x = 1\ny = 2", "\ndef system(e):\n    return e + missing"))
     first = check("lia_sa", file, show=False).outcomes[0]
     assert "`system` raised NameError (cell 2, line 3)" in first.message
-    for text in ("", "{}", '{"cells": 3}', "[" * 10**5):
-        file.write_text(text)
-        first, *_ = check("lia_sa", file, show=False).outcomes
-        assert (first.status, first.detail) == ("error", "this file is not a notebook that can be read")
+    file.write_text('{"cells": 3}')
+    first, *_ = check("lia_sa", file, show=False).outcomes
+    assert (first.status, first.detail) == ("error", "this file is not a notebook that can be read")
 
 
 def test_bad_input_is_refused(tmp_path):

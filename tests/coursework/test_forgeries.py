@@ -11,7 +11,7 @@ from forgeries import FORGERIES, MARK, SOLUTION
 from test_assignments import functions_of, solution
 
 from fedleak_book.coursework import ASSIGNMENTS, grading, sandbox
-from fedleak_book.coursework.assignment import Trouble, run_check
+from fedleak_book.coursework.assignment import run_check
 from fedleak_book.coursework.checking import local
 from fedleak_book.coursework.grading import Settings, Submission
 from fedleak_book.coursework.sandbox import Remote
@@ -38,16 +38,9 @@ def sleeping():
     return pids
 
 
-NEED_NAMESPACES = {
-    "the package's answers",
-    "the solution read from the book",
-    "another student's file",
-}
-
-
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forgery_is_worth_what_its_functions_are(name, tmp_path):
-    if name in NEED_NAMESPACES and not sandbox.isolation().unshare:
+    if name == "the package's answers" and not sandbox.isolation().unshare:
         pytest.skip("without namespaces files can be read, as teachers.md says")
     for student, text in (("forger", FORGERIES[name][0]), ("good", SOLUTION)):
         (tmp_path / "all" / student).mkdir(parents=True)
@@ -59,16 +52,6 @@ def test_a_forgery_is_worth_what_its_functions_are(name, tmp_path):
     assert seconds < 21
     assert time.monotonic() - begun < 120
     assert sleeping() == []
-    assert not Path("/tmp/fedleak-forged").exists()
-
-
-def test_no_process_stays_in_any_way(ways):
-    for way in ways:
-        for name in ("processes that stay", "processes without end"):
-            student = Remote("lia_sa.py", FORGERIES[name][0].encode(), 20.0, way=way)
-            with closing(student), suppress(Trouble):
-                student("system", 1.0)
-            assert sleeping() == [], (way, name)
 
 
 LOOKS = b"""

@@ -50,10 +50,3 @@ def test_a_renamed_copy_is_alike_and_a_stub_is_not(name):
     assert nearest["ada"] == (1.0, "(solution)")
     assert nearest["bob"][0] == nearest["cut"][0] == 0.0
     assert nearest["eve"][0] < 0.3
-
-
-def test_watched_imports_are_named():
-    text = b"import os.path, numpy\nfrom fedleak.attacks.labels import llg\nfrom fedleak import audit\nimport torch\n"
-    assert similarity.imports(text) == ["fedleak.attacks", "fedleak.audit", "os"]
-    assert similarity.imports(b"__import__('fedleak.attacks.labels')") == ["fedleak.attacks", "importlib"]
-    assert similarity.imports(b"def f(") == similarity.imports(source("solutions", "llg")) == []
