@@ -1,15 +1,11 @@
 """What chapters have of their own beside the package's: LLG's released compression and accountant, GDBR's stand-ins."""
 
-import math
-
 import pytest
 import torch
 
-from fedleak_book.experiments import Context, spawned
-from notebooks.gdbr.clients import below, share
+from notebooks.gdbr.clients import share
 from notebooks.gdbr.experiments_stand_ins import stand_in
 from notebooks.gdbr.modes import OFF, ONE_HALF, updates
-from notebooks.llg import experiments_blocks as blocks
 from notebooks.llg.released import ReleasedCompression, privacy_budget
 
 ONE = torch.tensor([0])
@@ -43,20 +39,6 @@ def test_privacy_budget_of_the_paper():
     assert privacy_budget(1.0, 100 / 750, 100, 1e-5) == pytest.approx(10.54, abs=0.01)
 
 
-def test_privacy_budget_without_subsampling_is_the_gaussian_mechanism():
-    # Every client in every round: RDP(a) = T a / (2 z^2); min over real a of that + log(1/delta) / (a - 1) is
-    # T / (2 z^2) + sqrt(2 T log(1/delta)) / z. With T = 1, z = 2: 1/8 + sqrt(2 * 11.513) / 2 = 2.524; the best a
-    # is 10.6, which the accountant's list of orders holds.
-    exact = 1 / 8 + math.sqrt(2 * math.log(1e5)) / 2
-    assert privacy_budget(2.0, 1.0, 1, 1e-5, classic=True) == pytest.approx(exact, abs=1e-3)
-
-
-@pytest.mark.parametrize("discard", [-0.1, 1.0])
-def test_a_share_that_is_none_is_refused(discard):
-    with pytest.raises(ValueError, match=r"discard is in \[0, 1\)"):
-        ReleasedCompression(discard, "w")
-
-
 def test_simulations_keep_what_they_promise():
     true = torch.randn(20, 30, generator=torch.Generator().manual_seed(0)) * 3 + torch.arange(30)
     simulated = {
@@ -76,32 +58,6 @@ def test_simulations_keep_what_they_promise():
     assert simulated["mask"][~is_unmasked].std() < 1e-4
     with pytest.raises(ValueError, match="unknown stand-in 'copy'"):
         stand_in(true, "copy", torch.Generator())
-
-
-def test_stacked_gradients_are_masked_by_their_own_mean():
-    true = torch.tensor([[[1.0, 2.0]], [[30.0, 40.0]]])  # one of two entries is masked, by the mean of itself
-    assert torch.equal(stand_in(true, "mask", torch.Generator().manual_seed(0)), true)
-
-
-def test_a_block_keeps_mean_and_spread_of_its_networks():
-    context = Context("cpu")
-    networks = [blocks.one_network(context, spawned(1, f"network {k}"), "mnist5k", "FedSGD")[0] for k in range(2)]
-    assert networks[0] != networks[1]
-    rows = list(blocks.blocks(context, 1, "mnist5k", "FedSGD", block=2))
-    assert len(rows) == len(networks[0])
-    for row in rows:
-        rates = [network[row["batch_size"], row["defence"], row["level"]] for network in networks]
-        assert row["asr"] == pytest.approx(sum(rates) / 2)
-        assert row["squares"] == pytest.approx((rates[0] - rates[1]) ** 2 / 2)
-
-
-def test_gdbrs_chain_inputs_are_those_of_a_pass():
-    generator = torch.Generator().manual_seed(0)
-    base = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Sigmoid(), torch.nn.Flatten())
-    model = torch.nn.Sequential(*base, torch.nn.Linear(8, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
-    model.input_shape = (1, 4, 4)
-    x = torch.rand(7, 1, 4, 4, generator=generator)
-    torch.testing.assert_close(below(model, x, chunk=3), base(x).detach())
 
 
 def test_gdbrs_clients_with_dropout_share_the_remaining_gradient():

@@ -5,7 +5,7 @@ import linecache
 import torch
 from torch import nn
 
-from fedleak_book.experiments import Context, spawned, trained_once
+from fedleak_book.experiments import Context, trained_once
 
 
 def test_the_latest_that_trials_share_is_kept():
@@ -20,13 +20,6 @@ def test_the_latest_that_trials_share_is_kept():
     get("net", 3, most=2)
     get("other", 0)
     assert made[4:] == [("other", 0), ("net", 3)]
-
-
-def test_a_seed_for_each_role_of_a_trial():
-    roles = [spawned(seed, role) for seed in (3, 4) for role in ("weights", "batch")]
-    assert len({3, 4, *roles}) == 6
-    assert spawned(3, "weights") == roles[0]
-    assert all(0 <= seed < 2**63 for seed in roles)
 
 
 def step(ctx, model, size, seed):

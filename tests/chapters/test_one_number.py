@@ -51,9 +51,3 @@ def test_no_setting_has_two_numbers(arena):
     shown = [setting for setting, _ in numbers if setting[1] == "trained" and setting[-1] == "learned"]
     assert shown.count(("lenet", "trained", 32, "unbalanced", "FedSGD", "learned")) >= 6
     assert several(numbers) == {}
-
-
-def test_two_numbers_for_a_setting_are_noticed(arena):
-    fresh = numbers_of(r.rescore(arena, r.find_best(r.load_networks(arena), r.NETWORK_CELL)))
-    former = numbers_of(r.find_best(r.load_networks(arena), r.NETWORK_CELL))
-    assert ("lenet", "trained", 8, "unbalanced", "FedSGD", "learned") in several([*fresh, *former])

@@ -1,14 +1,11 @@
 """Which code a trial runs: what its experiments import, and no other file."""
 
-import inspect
 import re
-import sys
 
 import pytest
 
 from fedleak_book import paths
-from fedleak_book.experiments import notebooks, running, units
-from fedleak_book.experiments.imports import PACKAGES, file_of, imported_files
+from fedleak_book.experiments import notebooks, units
 
 FILES = {
     "notebooks/one/experiments.py": """
@@ -84,20 +81,6 @@ def test_a_new_attack_counts_and_a_module_elsewhere_does_not(checkout):
     assert units.code_of.__wrapped__("one") != before
 
 
-@pytest.mark.parametrize("paper", ["llg", "rlu"])
-def test_all_that_a_chapters_experiments_name_is_hashed(paper):
-    """What the modules hold after their import, of the project, is in the files that were found in the source."""
-    running.module(paper, "experiments")
-    files = set(imported_files([f"notebooks.{paper}.experiments"]))
-    modules = [m for name, m in sys.modules.items() if name.startswith(f"notebooks.{paper}.experiments")]
-    values = [value for module in modules for value in vars(module).values()]
-    used = {value.__module__ for value in values if inspect.isfunction(value) or inspect.isclass(value)}
-    used |= {value.__name__ for value in values if inspect.ismodule(value)}
-    named = {name for name in used if name.split(".")[0] in PACKAGES}
-    assert {name for name in named if file_of(name) not in files} == set()
-    assert len(named) > 5
-
-
 PAGES = {"privacy", "proofs", "guard", "filters"}  # whose experiments are the arena's
 
 
@@ -109,9 +92,3 @@ def test_no_chapter_imports_anothers_experiments():
         used = {name for path in sources for name in pattern.findall(path.read_text(encoding="utf-8"))}
         known = {chapter, "plots", "show"} | (PAGES if chapter == "arena" else set())
         assert used - known == set(), chapter
-
-
-@pytest.mark.parametrize("name", ["nothing", "introduction"])
-def test_a_chapter_without_experiments_is_named(name):
-    with pytest.raises(ValueError, match=rf"'{name}' is no chapter with experiments"):
-        running.declared(name)

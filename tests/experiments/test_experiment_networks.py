@@ -29,13 +29,6 @@ def test_training_fits_and_continues_where_an_optimiser_stopped(images):
     assert torch.equal(once.weight, twice.weight)
 
 
-def test_classes_are_split_in_equal_numbers_of_parts(images):
-    split = networks.split_classes(images, 8)
-    assert split.n_classes == 8
-    assert torch.equal(split.y // 2, images.y)
-    assert networks.split_classes(images, 4) is images
-
-
 def test_a_subset_has_every_class(images):
     for seed in range(20):
         assert networks.subset(images, 5, torch.Generator().manual_seed(seed)).class_counts.min() >= 1

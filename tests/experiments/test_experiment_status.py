@@ -61,12 +61,6 @@ def test_an_earlier_record_has_the_settings_that_it_does_not_name():
     assert {d.ours for d in status.differences(table, OURS | {"side": 8}, table.rows[0]) if d.setting == "side"} == {8}
 
 
-def test_samples_carry_a_remark():
-    assert status.sample_of(OURS, 8380) == "sample of 8,380 images"
-    assert "house by house" in status.sample_of(OURS | {"data": "svhn"}, 866)
-    assert not status.sample_of(OURS | {"trained": 1}, 8380)
-
-
 def test_candidates_are_ordered_by_closeness_then_number_of_trials():
     rows = [OURS | {"side": 16, "n": 90}, OURS | {"n": 5}, OURS | {"n": 9, "iacc": 0.91}, OURS | {"n": 2, "net": "x"}]
     candidates = status.candidates(TABLE, rows, TABLE.rows[0])
@@ -89,14 +83,6 @@ def test_a_claim_inherits_the_differences_of_all_its_cells_and_counts_them():
 def test_all_rows_of_a_claim_count(changes, setting):
     for rows in ([OURS | changes, OURS | {"held": 640}], [OURS, OURS | changes]):
         assert {d.setting for d in status.of_cells(TABLE, rows, {}) if not d.why} == {setting}
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [({}, False), ({"beyond": True}, True), ({"beyond": {"rule": "RLU"}}, True), ({"beyond": {"rule": "ours"}}, False)],
-)
-def test_values_beyond_the_paper_are_tables_or_single_rows(fields, expected):
-    assert [value.beyond for value in Table("p", "t", HEAD | fields, {}).items()] == [expected]
 
 
 def test_what_the_paper_leaves_open_stays_open_where_nothing_was_measured():

@@ -10,7 +10,7 @@ from fedleak.data import Images
 from fedleak.federated import fedavg
 from fedleak.federated.defences import PureNoise
 from fedleak.models import build
-from fedleak_book.experiments.training import Federation, accuracy, set_norms, stacked_updates
+from fedleak_book.experiments.training import Federation, set_norms, stacked_updates
 
 SHAPE = (1, 8, 8)
 
@@ -48,15 +48,6 @@ def test_stacked_updates_are_fedavg_of_every_client(seed, clients, steps, batch,
     for client in range(clients):
         for name, tensor in fedavg(model, x[client], y[client], lr=0.1).tensors.items():
             torch.testing.assert_close(stacked[name][client], tensor, rtol=1e-9, atol=1e-12)
-
-
-def test_inputs_may_be_vectors_and_batch_norm_in_evaluation_mode():
-    cases = [(nn.Linear(4, 3), torch.rand(2, 1, 2, 4), torch.tensor([[[0, 2]], [[1, 1]]]))]
-    cases += [(build("resnet20", SHAPE, 3, seed=0).double().eval(), *tensors(0, 2, 2, 3))]
-    for model, x, y in cases:
-        stacked = stacked_updates(model, x, y, lr=0.1)
-        for name, tensor in fedavg(model, x[1], y[1], lr=0.1).tensors.items():
-            torch.testing.assert_close(stacked[name][1], tensor, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -107,15 +98,6 @@ def test_users_hold_their_composition_and_batches_are_epochs_of_it():
         # Of the second epoch's 8 samples each is the client's own, and none is taken twice.
         assert len(drawn[12:].unique()) == 8
         assert set(drawn[12:].tolist()) <= set(clients_data.users[client].tolist())
-
-
-def test_accuracy_counts_what_is_right_over_all_chunks():
-    class Stump(nn.Module):
-        def forward(self, x):
-            return nn.functional.one_hot(torch.zeros(len(x), dtype=torch.long), 3).float()
-
-    # A model that always says 0 is right on every third image.
-    assert accuracy(Stump(), images(60), chunk=7) == pytest.approx(1 / 3)
 
 
 def test_batch_norm_is_set_to_its_mean_over_the_pieces():

@@ -1,7 +1,5 @@
 """A notebook's parameters: what is refused, in a run and where papermill alone hands them on."""
 
-import json
-
 import pytest
 
 from fedleak_book import parameters, paths
@@ -31,14 +29,3 @@ def test_every_notebook_has_parameters_that_their_defaults_fit():
         defaults = parameters.declared(file)
         assert defaults.keys() == parameters.KINDS.keys(), file
         parameters.check(defaults)
-
-
-def test_further_parameters_are_of_their_defaults_kind(tmp_path):
-    source = "on = True\nrate: float = 0.1\nname = ''\ncount = 3\nhalf = 1 / 2\n"
-    cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": [source]}
-    (tmp_path / "x.ipynb").write_text(json.dumps({"cells": [cell]}))
-    defaults = parameters.declared(tmp_path / "x.ipynb")
-    parameters.check({"on": False, "rate": 1, "name": "a", "count": -2, "half": "?"}, defaults)
-    for wrong in ({"on": "no"}, {"rate": "1"}, {"rate": True}, {"name": 3}, {"count": 3.0}):
-        with pytest.raises(ValueError, match=f"{next(iter(wrong))} is "):
-            parameters.check(wrong, defaults)

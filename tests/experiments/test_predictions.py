@@ -24,14 +24,8 @@ def test_texts_and_bounds_are_those_that_were_committed_before_the_runs(chapter)
     body = json.dumps(content, ensure_ascii=False).encode()
     assert (sum(not item.id.endswith("-2") for item in items), hashlib.sha256(body).hexdigest()) == FROZEN[chapter]
     assert all(item.beyond and item.since for item in items)
-
-
-def test_no_two_predictions_have_one_id_and_each_has_a_measure():
-    ids = [id for chapter in FROZEN for id in published.load(chapter).items]
-    assert len(set(ids)) == len(ids) == 124
-    for chapter in FROZEN:
-        declared = {claim.id for claim in running.module(chapter, "claims").CLAIMS}
-        assert declared == {id.removesuffix("-2") for id in published.load(chapter).items}
+    declared = {claim.id for claim in running.module(chapter, "claims").CLAIMS}
+    assert declared == {item.id.removesuffix("-2") for item in items}
 
 
 def made_up(**values):
@@ -78,10 +72,3 @@ def test_prediction_without_a_record_is_not_measured_and_runs_nothing(monkeypatc
     measured = Results("learned", device="cpu").measure()
     assert len(measured) == 49
     assert all(one.ours is None and one.note.endswith("is not recorded") for (one,) in measured.values())
-
-
-def test_the_table_has_every_bound_with_its_measurement():
-    first, second, third = predictions.table(Results("arena", device="cpu"), "arena-K8", "arena-R1", "arena-E3")
-    assert third["bound"] == "≤ 0.05 ± 0.05"
-    assert (first[""], first["bound"], first["held"]) == ("K8", "≥ −0.05; < −0.05", "✓")
-    assert (second["bound"], second["measured"]) == ("0.23 to 0.43", "0.28 [0.264, 0.295]")
