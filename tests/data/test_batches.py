@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -73,17 +71,6 @@ def test_drawn_images_have_their_labels_and_repeat_only_small_classes(counts, ba
             of_label = row[wanted == label]
             if len(of_label) <= count:
                 assert len(of_label.unique()) == len(of_label)
-
-
-@pytest.mark.parametrize(("count", "taken"), [(4, 3), (6, 2)])
-def test_all_draws_without_repetition_are_equally_likely(count, taken):
-    # More than half of the class is drawn in one way, less in another.
-    possible = math.perm(count, taken)
-    drawn = draw(pool([count]), torch.zeros(1000 * possible, taken, dtype=torch.int64), seeded())
-    outcomes = torch.bincount(drawn @ count ** torch.arange(taken))
-    outcomes = outcomes[outcomes > 0]
-    assert len(outcomes) == possible
-    assert (outcomes - 1000).abs().max() < 150
 
 
 @pytest.mark.parametrize(

@@ -61,12 +61,3 @@ def test_the_command_downloads_once(tmp_path, monkeypatch):
     assert "already" in run("download", "mnist", "--to", folder).output
     # What had the same name is not lost.
     assert len(list(folder.glob("MNIST.replaced-*/MNIST/mine"))) == 1
-
-
-def test_the_catalogue_agrees_with_what_is_loaded():
-    for entry in catalogue():
-        if entry.embedded:
-            images = load(entry.name, limit=100)
-            assert (images.n_classes, images.shape) == (entry.n_classes, entry.shape)
-        else:
-            assert load(entry.stand_in, limit=1)

@@ -40,15 +40,12 @@ def test_texts_are_tokens_and_table_rows_have_any_range(x):
     ("changes", "message"),
     [
         ({"x": torch.full((6, 3), float("nan"))}, "finite"),
-        ({"x": torch.zeros(6, 3, dtype=torch.int32)}, "int64"),
         ({"x": torch.full((6, 3), -1)}, "-1"),
         ({"x": torch.zeros(6, 1, 2, 3, dtype=torch.float64)}, "float32"),
         ({"x": torch.full((6, 1, 2, 3), 1.5)}, r"\[0, 1\]"),
-        ({"x": torch.full((6, 1, 2, 3), float("nan"))}, r"\[0, 1\]"),
         ({"x": torch.zeros(5, 1, 2, 3)}, "5 images"),
         ({"y": torch.zeros(6)}, "int64"),
         ({"y": torch.tensor([0, 1, 2, 3, 0, 0])}, r"\[0, 3\)"),
-        ({"y": torch.tensor([0, 1, 2, -1, 0, 0])}, r"\[0, 3\)"),
         ({"classes": (), "x": torch.zeros(0, 1, 2, 3), "y": torch.zeros(0, dtype=torch.int64)}, "class names"),
     ],
 )
@@ -85,15 +82,6 @@ def test_take_keeps_order_and_marks_a_subset():
     assert repr(pickle.loads(pickle.dumps(taken))) == text
 
 
-def test_take_accepts_a_mask_and_refuses_other_numbers():
-    images = some_images()
-    for mask in (images.y == 2, (images.y == 2).tolist()):
-        assert torch.equal(images.take(mask).x, images.x[images.y == 2])
-    for wrong in ([0.9, 1.9], [True]):
-        with pytest.raises(ValueError, match="mask"):
-            images.take(wrong)
-
-
 @given(st.integers(0, 100), st.floats(0.1, 0.9))
 def test_halves_are_disjoint_stratified_and_reproducible(seed, fraction):
     labels = torch.arange(60) % 3
@@ -105,12 +93,6 @@ def test_halves_are_disjoint_stratified_and_reproducible(seed, fraction):
     for count in first.class_counts.tolist():
         assert abs(count - 20 * len(first) / 60) < 1
     assert first.digest == images.split_in_two(seed, fraction)[0].digest
-
-
-@pytest.mark.parametrize("fraction", [0, 1, 0.01])
-def test_empty_halves_are_refused(fraction):
-    with pytest.raises(ValueError, match="fraction"):
-        some_images().split_in_two(0, fraction)
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=200), st.data())

@@ -17,8 +17,10 @@ from fedleak.errors import DataNotFound
 RNG = np.random.default_rng(0)
 
 
-@pytest.mark.parametrize("canonical", [True, False])
-@pytest.mark.parametrize(("inside", "compress"), zip(readers.MNIST_FOLDERS, (True, False, True), strict=False))
+@pytest.mark.parametrize(
+    ("inside", "compress", "canonical"),
+    [*zip(readers.MNIST_FOLDERS, (True, False, True), (True, False, False), strict=False)],
+)
 def test_mnist_is_read_from_either_folder_and_completeness_is_reported(
     tmp_path, inside, compress, canonical, monkeypatch
 ):
@@ -39,9 +41,7 @@ def test_mnist_is_read_from_either_folder_and_completeness_is_reported(
     ("file", "content", "message"),
     [
         ("train-images-idx3-ubyte.gz", gzip.compress(bytes(5000))[:-12], "damaged"),
-        ("train-images-idx3-ubyte.gz", gzip.compress(b"no idx"), "damaged"),
         ("train-images-idx3-ubyte.gz", gzip.compress(idx(np.zeros((20, 28), "u1"))), "idx"),
-        ("train-images-idx3-ubyte.gz", gzip.compress(idx(np.zeros((20, 28, 28), "u1"))[:-1]), "damaged"),
         ("train-labels-idx1-ubyte.gz", gzip.compress(idx(np.zeros(19, "u1"))), "19 labels"),
         ("train-labels-idx1-ubyte.gz", gzip.compress(idx(np.full(20, 10, "u1"))), "labels 10"),
     ],
@@ -148,12 +148,3 @@ def test_tiny_imagenet_layout(tmp_path):
     annotations.write_text("val_0.JPEG\tn99\t0\t0\t9\t9\n")
     with pytest.raises(ValueError, match="val_annotations"):
         load("tiny-imagenet", "test", root=tmp_path)
-
-
-def test_imagenet_layout(tmp_path):
-    torch.save(({"n01": ("tench", "Tinca tinca")}, ["n01"]), tmp_path / "meta.bin")
-    (tmp_path / "val" / "n01").mkdir(parents=True)
-    Image.new("RGB", (500, 300), (0, 99, 0)).save(tmp_path / "val" / "n01" / "a.JPEG")
-    images = load("imagenet", "test", root=tmp_path)
-    assert (images.shape, images.classes, images.subset) == ((3, 224, 224), ("tench",), True)
-    assert load("imagenet", "test", root=tmp_path, size=32).shape == (3, 32, 32)

@@ -38,7 +38,7 @@ def round_with_gradients(server, x, y):
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     lr=rates,
     steps=st.integers(1, 7),
@@ -120,18 +120,14 @@ def played(scheme, clients, labels=0):
     [
         (lambda: Scheme("adam", 0.1, 1), "adam"),
         (lambda: Scheme("fedavg", 0.0, 1), "learning rate"),
-        (lambda: Scheme("fedavg", 0.1, 0), "step"),
         (lambda: Scheme("fedavg", 0.1, None), "step"),
         (lambda: Scheme("fedavg", 0.1, 1, 0.9), "momentum"),
-        (lambda: Scheme("sgdm", 0.1, 1, 1.0), "momentum"),
         (lambda: Scheme("fedprox", 0.1, 1), "regularisation"),
-        (lambda: Scheme("fedavg", 0.1, 1, 0.0, 0.1), "regularisation"),
         (lambda: Scheme("scaffold", 0.1, 2).history([torch.zeros(5)]), "2 rounds"),
         (lambda: Scheme("feddc", 0.1, 2, 0, 1).history([torch.zeros(5)]), "mean of all clients"),
         (lambda: played(Scheme("fedavg", 0.1, 2), 3), "3 clients"),
         (lambda: played(Scheme("fedavg", 0.1, 3), 2), "x"),
         (lambda: played(Scheme("fedavg", 0.1, 2), 2, labels=5), "labels"),
-        (lambda: played(Scheme("fedavg", 0.1, 2), 0), "client"),
     ],
 )
 def test_bad_schemes_and_rounds(make, message):
@@ -160,8 +156,7 @@ NORMS = {
 }
 
 
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "feddyn"])
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(("norm", "name"), [*zip(NORMS, ("scaffold", "feddyn", "fedavg"), strict=True)])
 def test_running_statistics_become_the_mean_of_the_clients(norm, name):
     def statistics(model):
         return {k: v.clone() for k, v in model.state_dict().items() if not {"weight", "bias"} & {k.split(".")[-1]}}

@@ -74,16 +74,6 @@ def drawn_of(soft):
     return soft.mixed(torch.zeros(2, 1), torch.Generator().manual_seed(soft.seed))[1:]
 
 
-def test_mixup_draws_anew_in_every_step_and_the_same_again():
-    x, y = torch.rand(2, 4, 1), torch.tensor([[0, 1, 1, 0]] * 2)
-    x[1] = x[0]
-    one, same, other = (fedavg(zeros(), x, y, 1e-9, softening=Softening(mixup=1.0, seed=s)) for s in (0, 0, 1))
-    assert one.tensors["weight"].equal(same.tensors["weight"])
-    assert not one.tensors["weight"].allclose(other.tensors["weight"])
-    first = fedavg(zeros(), x[:1], y[:1], 1e-9, softening=Softening(mixup=1.0, seed=0)).tensors["weight"]
-    assert not one.tensors["weight"].allclose(2 * first)
-
-
 @pytest.mark.parametrize("wrong", [{"smoothing": -0.1}, {"smoothing": 1.1}, {"mixup": -1.0}, {"mixup": float("nan")}])
 def test_a_softening_out_of_range_is_refused(wrong):
     with pytest.raises(ValueError, match="smoothing"):
@@ -121,9 +111,7 @@ def test_fedavg_with_batch_norm_equals_sgd_and_keeps_the_model(train):
     ("shape", "y", "lr", "message"),
     [
         ((2, 3), torch.zeros(2, 4).long(), 0.1, "y"),
-        ((2, 0), torch.zeros(2, 0).long(), 0.1, "empty"),
         ((1, 2), torch.tensor([[0, 3]]), 0.1, "labels"),
-        ((1, 2), torch.tensor([[0, -1]]), 0.1, "labels"),
         ((2, 1), torch.zeros(2, 1).long(), 0.0, "learning rate"),
         ((2, 1), torch.zeros(2, 1), 0.1, "whole numbers"),
     ],

@@ -57,18 +57,6 @@ def test_clipping_bounds_every_tensor_and_keeps_directions_and_small_tensors(see
     assert all(torch.equal(both[name], alone[name]) for name in updates), "clipping, then noise"
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 10**6), bound=st.floats(0.01, 10.0), clients=st.integers(1, 3))
-def test_whole_clipping_bounds_the_update_by_one_factor(seed, bound, clients):
-    updates = stacked(seed, clients)
-    clipped = ClippedNoise(bound, 0.1, seed=7, whole=True).clip(updates)
-    for client in range(clients):
-        norm = torch.cat([t[client].flatten() for t in updates.values()]).norm().item()
-        factor = min(1.0, bound / norm)
-        for name, tensor in updates.items():
-            torch.testing.assert_close(clipped[name][client], tensor[client] * factor, rtol=1e-12, atol=1e-15)
-
-
 def test_golden_clipping_of_the_whole_update():
     # The first client's (3, 0) and (0, 4) have together norm 5; the second's (0.3, 0) and (0, 0.4) have 0.5.
     updates = {"a": torch.tensor([[3.0, 0.0], [0.3, 0.0]]), "b": torch.tensor([[[0.0], [4.0]], [[0.0], [0.4]]])}
@@ -97,20 +85,6 @@ def test_sparsification_discards_the_first_of_equal_entries():
     assert sent.tolist() == [[0.0, 0.0, 0.0, 2.0, 2.0, 3.0]]
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 10**6), discard=st.floats(0, 0.99))
-def test_sparsification_keeps_the_largest(seed, discard):
-    updates = stacked(seed, clients=2)
-    sent = Sparsification(discard, clients=2)(updates, torch.tensor([0, 1]))
-    for name, tensor in updates.items():
-        for before, after in zip(tensor.flatten(1), sent[name].flatten(1), strict=True):
-            kept = max(len(before) - round(discard * len(before)), 1)
-            largest = before.abs().sort(descending=True).indices[:kept]
-            expected = torch.zeros_like(before)
-            expected[largest] = before[largest]
-            assert torch.equal(after, expected)
-
-
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), discard=st.floats(0, 0.99))
 def test_what_is_sent_plus_the_residual_is_what_was_computed(seed, discard):
@@ -126,12 +100,6 @@ def test_what_is_sent_plus_the_residual_is_what_was_computed(seed, discard):
             computed[name][clients] += updates[name]
     for name in sent:
         torch.testing.assert_close(sent[name] + defence.residual[name], computed[name], rtol=1e-12, atol=1e-12)
-
-
-def test_every_tensor_sends_something_however_much_is_discarded():
-    # 0.99 of 7 entries rounds to 7: without a lower limit such a tensor would never be trained.
-    sent = Sparsification(0.99)(stacked(), ONE)
-    assert {name: int((t != 0).sum()) for name, t in sent.items()} == {"a": 1, "b": 1, "c": 1}
 
 
 def test_protect_uses_the_memory_of_the_updates_client():

@@ -92,9 +92,7 @@ def test_states_of_a_model_with_batch_norm():
         ({"w": torch.zeros(2), "v": torch.zeros(1)}, "'v'"),
         ({}, "'w'"),
         ({"w": torch.zeros(3)}, "'w' has shape"),
-        ({"w": None}, "after is a state dict"),
         (nn.Linear(1, 2), "after is a state dict"),
-        ({"w": torch.zeros(2, dtype=torch.complex64)}, "'w' is a strided tensor"),
     ],
 )
 def test_states_that_do_not_go_together(after, message):
@@ -108,9 +106,7 @@ def test_states_that_do_not_go_together(after, message):
         (None, "a NoneType"),
         (np.zeros(2), "a ndarray"),
         (torch.zeros(2).int(), "a strided tensor of torch.int32"),
-        (torch.zeros(2).cfloat(), "a strided tensor of torch.complex64"),
         (torch.eye(2).to_sparse(), "a sparse_coo tensor of torch.float32"),
-        (torch.zeros(2, device="meta"), "a meta tensor of torch.float32"),
         (torch.zeros(2).to(torch.float8_e5m2), "a strided tensor of torch.float8_e5m2"),
     ],
 )
@@ -139,16 +135,12 @@ def test_what_is_withheld_is_named_and_the_rest_is_kept():
     [
         ({"kind": "weights"}, "kind"),
         ({"samples": 0}, "got 0 and 1"),
-        ({"steps": 0}, "got 6 and 0"),
         ({"steps": 7}, "7 steps"),
         ({"samples": 6.0}, "samples"),
-        ({"steps": True}, "steps"),
         ({"samples": 10**9}, "1,000,000,000"),
         ({"lr": float("inf")}, "learning rate"),
-        ({"lr": "0.1"}, "learning rate"),
         ({"tensors": [1]}, "tensors"),
         ({"tensors": {3: torch.zeros(1)}}, "names"),
-        ({"lr": 0.0}, "learning rate"),
         ({"kind": "delta"}, "lr"),
     ],
 )
@@ -186,9 +178,3 @@ def test_names_that_wrappers_changed_are_the_models(names, sent):
     model.state_dict = lambda: dict.fromkeys(names, torch.zeros(1))
     assert unwrapped(dict.fromkeys(sent, 1), model) == dict.fromkeys(names, 1)
     assert unwrapped({**dict.fromkeys(sent, 1), "other": 2}, model) == {**dict.fromkeys(sent, 1), "other": 2}
-
-
-def test_a_saved_module_of_peft_is_the_trained_copy():
-    model = torch.nn.Module()
-    model.state_dict = lambda: dict.fromkeys(("fc.original_module.weight", "fc.modules_to_save.default.weight"))
-    assert unwrapped({"fc.weight": 1}, model) == {"fc.modules_to_save.default.weight": 1}

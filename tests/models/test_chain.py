@@ -72,23 +72,3 @@ def test_dropout_ends_the_chain_in_training_mode_only():
     model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Dropout(0.5), nn.Linear(4, 3))
     assert [link.name for link in chain(model).links] == ["3"]
     assert [link.name for link in chain(model.eval()).links] == ["0", "3"]
-
-
-@pytest.mark.parametrize(
-    ("convolution", "flat", "shape", "end"),
-    [
-        (nn.Conv2d(1, 2, 3), 8, (1, 4, 4), "'0' is a convolution with an output of 2 x 2, not 1 x 1"),
-        (nn.Conv2d(2, 2, 3, groups=2), 2, (2, 3, 3), "in 2 groups"),
-    ],
-)
-def test_a_wide_convolution_ends_the_chain(convolution, flat, shape, end):
-    model = nn.Sequential(convolution, nn.ReLU(), nn.Flatten(), nn.Linear(flat, 3))
-    assert end in chain(model, shape).end
-
-
-def test_the_model_is_left_as_it_was():
-    model = build("resnet18-conv", (3, 32, 32), 10, seed=0)
-    before = {k: v.clone() for k, v in model.state_dict().items()}
-    chain(model)
-    assert model.training
-    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())

@@ -38,7 +38,6 @@ def test_shapes_chain(name, shape):
         # 6 * 25 + 6, 16 * 6 * 9 + 16, 576 * 120 + 120, 120 * 84 + 84, 84 * 10 + 10
         ("lenet", (1, 32, 32), 10, 156 + 880 + 69_240 + 10_164 + 850),
         ("vgg11_bn", (3, 32, 32), 10, 28_149_514),  # behind LIA-SA's Table II
-        ("resnet18", (3, 32, 32), 100, 11_220_132),
         ("resnet20-4", (3, 32, 32), 10, 4_327_754),
         # He et al. (2016, Table 6) print 0.46 M with shortcuts that have none; here two are convolutions and norms
         ("resnet32", (3, 32, 32), 10, 464_154 + (16 * 32 + 2 * 32) + (32 * 64 + 2 * 64)),
@@ -54,26 +53,6 @@ def test_the_text_network_takes_bytes_and_shows_which():
     assert (known_tokens(model), count_parameters(model)) == (256, sum(sizes))
     x = torch.randint(97, 123, (16, 32), generator=torch.Generator().manual_seed(0))
     assert torch.equal(words.recover(fedsgd(model, x, torch.arange(16) % 10), model), x.unique())
-
-
-def test_layers_are_as_many_as_the_names_and_papers_say():
-    model = build("resnet20", (3, 32, 32), 10, seed=0)
-    assert len(convolutions(model)) == 19
-    assert (model.bridge.in_features, model.bridge.out_features, model.fc.in_features) == (64, 512, 512)
-    assert len(convolutions(build("resnet32", (3, 32, 32), 10, seed=0))) == 31
-    wide = build("resnet20-4", (3, 32, 32), 10, seed=0)
-    assert (len(list(wide.parameters())), len(convolutions(wide)) + len(convolutions(wide, 1))) == (65, 21)
-    whole, quarter = (build(name, (3, 32, 32), 10, seed=0) for name in ("vgg16", "vgg16-quarter"))
-    assert [m[-1].out_channels for m in map(convolutions, (whole, quarter))] == [512, 128]
-    assert head(whole).layer.in_features == 4096
-    assert count_parameters(whole) / count_parameters(quarter) == pytest.approx(16, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("name", "side", "stride"), [("resnet18", 32, 1), ("resnet18", 128, 2), ("resnet18-imagenet", 32, 2)]
-)
-def test_small_images_get_the_small_stem(name, side, stride):
-    assert build(name, (3, side, side), 5, seed=0).conv1.stride[0] == stride
 
 
 @pytest.mark.parametrize("name", ["cnn", "resnet20"])
@@ -108,8 +87,6 @@ def test_every_relu_is_replaced_and_the_weights_stay(name, activation):
     [
         ("vgg", 10, {}, "vgg"),
         ("cnn", 1, {}, "got 1"),
-        ("cnn", 10, {"init": "xavier"}, "xavier"),
-        ("lenet", 10, {"activation": "swish"}, "swish"),
         ("cnn", 10, {"activation": "tanh"}, "ReLU"),
         ("vgg16", 10, {}, "28 x 28"),
     ],

@@ -31,12 +31,6 @@ def test_sampling_is_left_to_opacus():
     assert account_epsilon(((0.0, 0.1, 10),), 1e-5) == math.inf
 
 
-def test_the_ends_of_epsilon():
-    assert gaussian_epsilon(math.inf, 1e-5) == math.inf
-    assert gaussian_epsilon(0.0, 1e-5) == gaussian_epsilon(-math.inf, 1e-5) == gaussian_epsilon(1e-6, 1e-5) == 0
-    assert 5000 < gaussian_epsilon(100.0, 1e-5) < 5500, "exp overflows there"
-
-
 SAMPLED = {"neighbours": "sample", "history": ((1.0, 0.01, 10),)}
 
 
@@ -54,14 +48,6 @@ SAMPLED = {"neighbours": "sample", "history": ((1.0, 0.01, 10),)}
 )
 def test_what_does_not_follow_is_named(privacy, reason):
     assert [reason in problem for problem in privacy.wrong()] == [True] * (reason is not None)
-
-
-@pytest.mark.parametrize(
-    "given", [{"stated": math.nan}, {"stated": 1.0, "delta": 2.0}, {"history": ((1.0, 32.0, 10),)}]
-)
-def test_a_claim_of_impossible_numbers_is_refused(given):
-    with pytest.raises(ValueError, match=r"ε is at least 0|a mechanism has"):
-        Privacy(neighbours="sample", **given)
 
 
 def test_shuffled_batches_are_accounted_once_an_epoch():
@@ -104,16 +90,6 @@ def test_dp_sgd_gradients_are_the_clipped_mean_with_fresh_noise(batch):
     assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
     again = next(DPSGD(noise_multiplier=0.5, max_grad_norm=1.0).releases(model, x, y, seed=1))
     assert torch.equal(again.tensors["0.bias"], many[0]["0.bias"])
-
-
-def test_what_dp_sgd_cannot_be_is_refused(batch):
-    _, x, y = batch
-    for wrong in ({"noise_multiplier": 0.0}, {"max_grad_norm": -1.0}, {"sample_rate": 0.0}, {"sample_rate": 1.5}):
-        with pytest.raises(ValueError, match=r"positive, the rate is in \(0, 1\]"):
-            DPSGD(**{"noise_multiplier": 1.0, "max_grad_norm": 1.0, **wrong})
-    model = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))
-    with pytest.raises(ValueError, match="Opacus"):
-        next(DPSGD(noise_multiplier=1.0, max_grad_norm=1.0).releases(model, x, y, seed=0))
 
 
 SHUFFLED = gaussian_epsilon(math.sqrt(2) / 2, 1e-5)

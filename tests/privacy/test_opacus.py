@@ -60,7 +60,6 @@ def privacy(folder, samples, epochs, poisson, size=32, steps=None, physical=None
 
 SHUFFLED = [
     {"samples": 96, "epochs": 1},
-    {"samples": 330, "epochs": 2, "steps": 3},
     {"samples": 330, "epochs": 1, "wrap_model": False},
     {"samples": 330, "epochs": 2, "grad_sample_mode": "functorch"},
     {"samples": 330, "epochs": 2, "physical": 13},
@@ -79,12 +78,11 @@ def test_shuffled_batches_are_never_taken_for_poisson_sampling(tmp_path, case):
     "case",
     [
         {"samples": 330, "size": 32, "epochs": 2},
-        {"samples": 330, "size": 32, "epochs": 1, "steps": 2},
         {"samples": 208, "size": 52, "epochs": 2, "physical": 16},
         {"samples": 64, "size": 1, "epochs": 1, "steps": 20, "rand_on_empty": True},
         {"samples": 330, "size": 32, "epochs": 1, "wrap_model": False},
     ],
-    ids=["two epochs", "two steps", "BatchMemoryManager", "rand_on_empty", "hooks alone"],
+    ids=["two epochs", "BatchMemoryManager", "rand_on_empty", "hooks alone"],
 )
 def test_poisson_sampling_is_never_called_shuffled(tmp_path, case):
     claim = privacy(tmp_path, poisson=True, **case)

@@ -55,9 +55,3 @@ def test_only_the_rounds_of_a_client_count_for_it():
     assert second.claimed == pytest.approx(gaussian_epsilon(math.sqrt(2), 1e-5))
     assert "a, 3 rounds: ε = 8.39 at δ = 1e-05" in first.text()
     assert "whoever sees the updates no finite ε" in first.text()
-
-
-def test_a_round_without_a_claim_leaves_no_finite_epsilon():
-    claim = Privacy(neighbours="client", history=GAUSSIAN)
-    (part,) = spent([contribution(1, "a", claim), contribution(2, "a", None), contribution(1, "b", None)])
-    assert (part.node, part.rounds, part.epsilon, part.claimed) == ("a", (1, 2), math.inf, math.inf)
