@@ -188,7 +188,7 @@ class Samples(Images):
             )
         if tokens:
             refuse_negative(self.x, "data")
-        if not torch.isfinite(self.x).all():
+        if not all(end.isfinite() for end in self.x.aminmax()):  # without a second tensor of their size
             raise ValueError("the data's x hold NaN or infinite entries")
         if self.y.min() < 0 or self.y.max() >= self.n_classes:
             raise ValueError(
@@ -240,7 +240,8 @@ def divide(pool: Samples, per_class: int, seed: int) -> tuple[Samples, Samples]:
     """Divide into the clients' half and the adversary's, with at most `per_class` samples per class."""
     if len(pool) < 2:
         raise ValueError("one sample cannot be divided between clients and adversary: give more data")
-    clients, other = pool.split_in_two(seed)
-    order = torch.randperm(len(other), generator=torch.Generator().manual_seed(seed))
-    chosen = [order[other.y[order] == c][:per_class] for c in range(other.n_classes)]
-    return clients, other.take(torch.cat(chosen))
+    clients, others = pool.split_indices(seed)
+    shuffled = others[torch.randperm(len(others), generator=torch.Generator().manual_seed(seed))]
+    labels = pool.y[shuffled]
+    chosen = [shuffled[labels == c][:per_class] for c in range(pool.n_classes)]
+    return pool.take(clients), pool.take(torch.cat(chosen))

@@ -23,6 +23,12 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         _MEMORY.reset(token)
 
 
+def is_unchanged(model: nn.Module) -> bool:
+    """Return whether the code runs in a block of `unchanged` for this model."""
+    memory = _MEMORY.get()
+    return memory is not None and memory[0] is model
+
+
 def remembered(function: Callable[Concatenate[nn.Module, P], T]) -> Callable[Concatenate[nn.Module, P], T]:
     """Decorate a function of a model: in a block of `unchanged` it computes each result once."""
 

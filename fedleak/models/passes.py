@@ -1,5 +1,7 @@
 """Compute the head's inputs and the model's probabilities in one forward pass, and remember them."""
 
+from collections.abc import Sequence
+from hashlib import blake2b
 from typing import NamedTuple
 
 import torch
@@ -7,7 +9,7 @@ from torch import Tensor, nn
 
 from fedleak.models.heads import head
 from fedleak.models.inputs import forward, run, watched
-from fedleak.models.memory import remembered
+from fedleak.models.memory import is_unchanged, remembered
 
 
 class HeadPass(NamedTuple):
@@ -43,52 +45,67 @@ def batch_dependent(model: nn.Module) -> bool:
 
 MAX_ENTRIES_AT_ONCE = 2**25
 """Most entries of inputs that run at a time: 128 MiB, beside the layers' outputs."""
-MAX_BYTES = 2**33
-"""Most memory that a pass of inputs which depend on each other may take."""
+MAX_BYTES = 2**30
+"""Memory that inputs which depend on each other take at a time, at most, if there are more than two."""
 MAX_CACHED_PASSES = 6
 """Most head passes that are remembered in a block of `fedleak.models.memory.unchanged`."""
 
 
 @remembered
-def _passes(model: nn.Module) -> list[tuple[Tensor, HeadPass]]:
-    """Return the latest passes of a model, with their inputs; outside of such a block an empty list."""
-    return []
+def _passes(model: nn.Module) -> dict[bytes, HeadPass]:
+    """Return the latest passes of a model by the digests of their inputs; outside of such a block an empty table."""
+    return {}
 
 
-def _are_equal(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and a.equal(b)
+def _digest(x: Tensor) -> bytes:
+    """Return a digest of shape, type, device and entries, which takes less memory than the entries."""
+    digest = blake2b(f"{tuple(x.shape)} {x.dtype} {x.device}".encode(), digest_size=16)
+    for sample in x.detach().cpu():
+        digest.update(sample.contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.digest()
 
 
 def head_pass(model: nn.Module, x: Tensor, chunk: int = 2048) -> HeadPass:
     """Run images ``[N, C, H, W]`` through the model and return the `HeadPass`; running statistics do not change.
 
-    The head has to be applied once. `chunk` images run at a time, but all at once if a sample's output depends on its
-    batch. Raises `ValueError` without images.
+    The head has to be applied once. `chunk` images run at a time, or as many as `places_at_once` allows. Raises
+    `ValueError` without images.
     """
     if len(x) == 0:
         raise ValueError("no images to run through the model")
-    passes = _passes(model)
-    index_of_x = next((k for k, (other, _) in enumerate(passes) if other is x or _are_equal(other, x)), None)
-    passes.append((x.clone(), _head_pass(model, x, chunk)) if index_of_x is None else passes.pop(index_of_x))
-    del passes[:-MAX_CACHED_PASSES]
-    return passes[-1][1]
+    if not is_unchanged(model):
+        return _head_pass(model, x, chunk)
+    passes, digest = _passes(model), _digest(x)
+    passes[digest] = passes.pop(digest) if digest in passes else _head_pass(model, x, chunk)
+    for oldest in list(passes)[:-MAX_CACHED_PASSES]:
+        del passes[oldest]
+    return passes[digest]
 
 
-def pieces_at_once(model: nn.Module, x: Tensor, chunk: int, *, has_graph: bool = False) -> tuple[Tensor, ...]:
-    """Split inputs ``[N, ...]`` into those that run at a time: `chunk`, but fewer large ones.
+def places_at_once(model: nn.Module, x: Tensor, chunk: int, *, has_graph: bool = False) -> list[slice]:
+    """Return which of the inputs ``[N, ...]`` run at a time: `chunk`, but fewer large ones.
 
-    They are one piece if a sample's output depends on its batch. Raises `ValueError` if this piece takes more memory
-    than `MAX_BYTES`; with `has_graph` the outputs of all layers are held, for derivatives.
+    If a sample's output depends on its batch, they are one batch as long as this takes at most `MAX_BYTES`; with
+    `has_graph` the outputs of all layers are held, for derivatives. Otherwise they are as few batches as possible, to
+    which the samples are dealt in turn, so that samples in the order of their classes give batches of all classes.
     """
     if not batch_dependent(model):
-        return x.split(max(1, min(chunk, MAX_ENTRIES_AT_ONCE // x[0].numel())))
-    if x.numel() > MAX_ENTRIES_AT_ONCE // 32 and len(x) > (most := MAX_BYTES // bytes_per_sample(model, x, has_graph)):
-        raise ValueError(
-            f"batch norm in training mode takes all {len(x):,} samples in one pass, of which {most:,} fit into "
-            f"{MAX_BYTES / 2**30:.3g} GiB: pass at most so many (auxiliary) samples, or call model.eval() if the "
-            "clients' batch norm was in evaluation mode"
-        )
-    return (x,)
+        size = max(1, min(chunk, MAX_ENTRIES_AT_ONCE // x[0].numel()))
+        return [slice(start, start + size) for start in range(0, len(x), size)]
+    batches = 1
+    if x.numel() > MAX_ENTRIES_AT_ONCE // 32:
+        batches = -(-len(x) // max(2, MAX_BYTES // bytes_per_sample(model, x, has_graph)))
+    return [slice(k, None, batches) for k in range(batches)]
+
+
+def in_order(parts: Sequence[Tensor], places: Sequence[slice]) -> Tensor:
+    """Join the parts of `places_at_once` in the order of the samples."""
+    if len(parts) == 1:
+        return parts[0]
+    joined = parts[0].new_empty(sum(map(len, parts)), *parts[0].shape[1:])
+    for part, place in zip(parts, places, strict=True):
+        joined[place] = part
+    return joined
 
 
 def bytes_per_sample(model: nn.Module, x: Tensor, has_graph: bool = False) -> int:
@@ -110,12 +127,13 @@ def bytes_per_sample(model: nn.Module, x: Tensor, has_graph: bool = False) -> in
 @torch.no_grad()
 def _head_pass(model: nn.Module, x: Tensor, chunk: int) -> HeadPass:
     inputs_of_head: list[Tensor] = []
+    places = places_at_once(model, x, chunk)
     with watched({"head": head(model).layer}, lambda _, inputs, __: inputs_of_head.append(inputs)):
-        logits = [forward(model, piece) for piece in pieces_at_once(model, x, chunk)]
+        logits = [forward(model, x[place]) for place in places]
     if not isinstance(logits[0], Tensor):
         kind = type(logits[0]).__name__
         raise ValueError(f"the model returns a {kind}, not a tensor of logits: wrap it in a module that returns them")
-    return HeadPass(torch.cat(inputs_of_head), torch.cat(logits).softmax(dim=1))
+    return HeadPass(in_order(inputs_of_head, places), in_order(logits, places).softmax(dim=1))
 
 
 def add_rows(matrices: Tensor, rows: Tensor, values: Tensor) -> None:
@@ -134,7 +152,7 @@ def embedding_gradients(model: nn.Module, x: Tensor, labels: Tensor, chunk: int 
     x, labels
         Samples ``[N, ...]`` and their labels ``[N]``.
     chunk
-        Samples that run at a time, but all at once if a sample's output depends on its batch.
+        Samples that run at a time, or as many as `places_at_once` allows.
 
     Returns
     -------
@@ -147,8 +165,8 @@ def embedding_gradients(model: nn.Module, x: Tensor, labels: Tensor, chunk: int 
     tied = {n: m for n, m in model.named_modules() if isinstance(m, nn.Embedding) and m.weight is layer.weight}
     if not tied or not layer.weight.requires_grad:
         return labels.new_empty(len(x), 0), layer.weight.new_empty(len(x), 0, layer.in_features)
-    pieces, parts = [], pieces_at_once(model, x, chunk, has_graph=True)
-    for part, part_labels in zip(parts, labels.split([len(part) for part in parts]), strict=True):
+    pieces, places = [], places_at_once(model, x, chunk, has_graph=True)
+    for part, part_labels in ((x[place], labels[place]) for place in places):
         calls: list[tuple[str, Tensor, Tensor]] = []
         # cuDNN does not differentiate recurrent layers in evaluation mode.
         with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
@@ -165,4 +183,4 @@ def embedding_gradients(model: nn.Module, x: Tensor, labels: Tensor, chunk: int 
             add_rows(sums, rows, values)
             values, rows = sums, torch.arange(len(layer.weight), device=rows.device).expand(len(part), -1)
         pieces.append((rows, values))
-    return torch.cat([rows for rows, _ in pieces]), torch.cat([gradients for _, gradients in pieces])
+    return in_order([rows for rows, _ in pieces], places), in_order([gradients for _, gradients in pieces], places)

@@ -1,4 +1,4 @@
-"""Passes of samples that depend on each other take a bounded amount of memory, or are refused with the number."""
+"""Passes of samples that depend on each other take a bounded amount of memory."""
 
 import pytest
 import torch
@@ -7,7 +7,8 @@ from torch import nn
 from fedleak.attacks.labels import adapter, fishing
 from fedleak.data import Images
 from fedleak.models import head_pass, passes
-from fedleak.models.passes import bytes_per_sample, pieces_at_once
+from fedleak.models.memory import unchanged
+from fedleak.models.passes import bytes_per_sample, in_order, places_at_once
 
 
 def normed():
@@ -20,15 +21,40 @@ def test_a_samples_memory_is_that_of_its_largest_layer_or_of_all():
     assert bytes_per_sample(model, x, has_graph=True) == 4 * (6 + 56 + 100 + 100 + 53)
 
 
-@pytest.mark.parametrize("read", [head_pass, pieces_at_once])
-def test_a_pass_that_is_too_large_is_refused_with_the_number(monkeypatch, read):
-    monkeypatch.setattr(passes, "MAX_BYTES", 400 * 7)
+def limit_memory(monkeypatch, most):
+    monkeypatch.setattr(passes, "MAX_BYTES", most)
     monkeypatch.setattr(passes, "MAX_ENTRIES_AT_ONCE", 64)
+
+
+def test_a_batch_that_fits_is_one_pass(monkeypatch):
     model, x = normed(), torch.rand(8, 6)
-    with pytest.raises(ValueError, match="all 8 samples in one pass, of which 7 fit"):
-        read(model, x, 4)
-    assert read(model, x[:7], 4) is not None
-    assert read(model.eval(), x, 4) is not None
+    limit_memory(monkeypatch, 400 * 8)
+    assert places_at_once(model, x, 4) == [slice(0, None, 1)]
+
+
+def test_a_batch_that_does_not_fit_is_dealt_into_batches_of_all_classes(monkeypatch):
+    model, x, labels = normed(), torch.rand(12, 6), torch.arange(12) // 4
+    limit_memory(monkeypatch, 400 * 7)
+    places = places_at_once(model, x, 4)
+    assert [labels[place].unique().tolist() for place in places] == [[0, 1, 2]] * 2
+    parts = [head_pass(model, x[place]) for place in places]
+    together = head_pass(model, x)
+    assert together.inputs.equal(in_order([part.inputs for part in parts], places))
+    assert together.probabilities[1].equal(parts[1].probabilities[0])
+
+
+def test_batches_of_one_sample_are_never_made(monkeypatch):
+    limit_memory(monkeypatch, 1)
+    assert head_pass(normed(), torch.rand(12, 6)).inputs.shape == (12, 50)
+
+
+def test_a_remembered_pass_does_not_hold_its_inputs():
+    model, x = normed(), torch.rand(5, 6)
+    with unchanged(model):
+        first = head_pass(model, x)
+        assert head_pass(model, x.clone()) is first
+        assert head_pass(model, x.flip(0)) is not first
+        assert all(isinstance(digest, bytes) for digest in passes._passes(model))
 
 
 class Adapted(nn.Module):

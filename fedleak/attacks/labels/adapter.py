@@ -6,7 +6,6 @@ samples: it is the derivative of their first output with respect to B's first ro
 is its label, whatever z is.
 """
 
-from collections.abc import Iterator
 from functools import cache
 
 import torch
@@ -20,7 +19,7 @@ from fedleak.data import Images
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
 from fedleak.models import as_inputs, head
-from fedleak.models.passes import MAX_BYTES, bytes_per_sample, pieces_at_once
+from fedleak.models.passes import MAX_BYTES, bytes_per_sample, in_order, places_at_once
 
 SAMPLES_AT_ONCE = 32
 """Number of samples that are differentiated at once: the work for a sample grows with it."""
@@ -61,34 +60,35 @@ def _run(model: nn.Module, names: list[str], x: Tensor) -> tuple[Tensor, dict[st
 
 def compute_sample_gradients(model: nn.Module, names: list[str], aux: Images) -> Tensor:
     """Compute each auxiliary sample's gradient of these parameters, concatenated, ``[N, n, width]``."""
-    return torch.cat([torch.einsum("sn,sw->snw", *factors) for factors in _factors(model, names, aux)])
+    return torch.einsum("sn,sw->snw", *_factors(model, names, aux))
 
 
 def compute_class_gradients(model: nn.Module, names: list[str], aux: Images) -> Tensor:
     """Compute the mean of these gradients over each class's auxiliary samples, ``[n, n, width]``."""
-    errors, inputs = map(torch.cat, zip(*_factors(model, names, aux), strict=True))
+    errors, inputs = _factors(model, names, aux)
     labels = aux.y.to(errors.device)
     members = [labels == k for k in range(errors.shape[1])]
     return torch.stack([errors[is_member].T @ inputs[is_member] / is_member.sum() for is_member in members])
 
 
-def _factors(model: nn.Module, names: list[str], aux: Images) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield pieces of each sample's errors ``[N, n]`` and inputs z ``[N, width]``, whose outer product is its gradient.
-
-    Raises `ValueError` if batch norm takes more samples at once than fit into memory.
-    """
-    first, x = 0, as_inputs(aux.x, model)
-    bytes_of_one = bytes_per_sample(model, x, has_graph=True)
-    for samples in pieces_at_once(model, x, SAMPLES_AT_ONCE, has_graph=True):
-        logits, weights = _run(model, names, samples)
+def _factors(model: nn.Module, names: list[str], aux: Images) -> tuple[Tensor, Tensor]:
+    """Return each sample's errors ``[N, n]`` and inputs z ``[N, width]``, whose outer product is its gradient."""
+    x = as_inputs(aux.x, model)
+    places, bytes_of_one = places_at_once(model, x, SAMPLES_AT_ONCE, has_graph=True), bytes_per_sample(model, x, True)
+    errors, inputs = [], []
+    for place in places:
+        logits, weights = _run(model, names, x[place])
         eye, chosen = torch.eye(len(logits), dtype=logits.dtype, device=logits.device), [weights[n] for n in names]
-        labels = nn.functional.one_hot(aux.y[first : first + len(logits)].to(logits.device), logits.shape[1])
-        errors, first = logits.detach().double().softmax(1) - labels, first + len(logits)
+        labels = nn.functional.one_hot(aux.y[place].to(logits.device), logits.shape[1])
+        errors.append(logits.detach().double().softmax(1) - labels)
         # Each row of a piece of derivatives takes as much memory as the graph.
         size = max(1, min(SAMPLES_AT_ONCE, MAX_BYTES // (len(logits) * bytes_of_one)))
-        for piece, rows in zip(eye.split(size), errors.split(size), strict=True):
+        rows = []
+        for piece in eye.split(size):
             grads = torch.autograd.grad(logits[:, 0], chosen, piece, retain_graph=True, is_grads_batched=True)
-            yield rows, torch.cat([g.flatten(2)[:, 0] if g.dim() > 2 else g[:, :1] for g in grads], 1).double()
+            rows.append(torch.cat([g.flatten(2)[:, 0] if g.dim() > 2 else g[:, :1] for g in grads], 1).double())
+        inputs.append(torch.cat(rows))
+    return in_order(errors, places), in_order(inputs, places)
 
 
 def has_frozen_head(model: nn.Module, x: Tensor | None, _: int) -> bool:

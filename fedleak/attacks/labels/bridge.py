@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedleak.models.chains import Link
 from fedleak.models.inputs import forward, watched
-from fedleak.models.passes import pieces_at_once
+from fedleak.models.passes import places_at_once
 
 Projection = Literal["paper", "one vector", "whitened"]
 _RIDGES = torch.logspace(-12, 0, 25, dtype=torch.float64)
@@ -72,8 +72,8 @@ class Features:
 def observe(model: nn.Module, links: Sequence[Link], images: Tensor, chunk: int = 1024) -> Features:
     """Compute the bridge's statistics from one pass of images ``[N, C, H, W]``; running statistics do not change.
 
-    `links` are the chain from the layer whose gradient is used to the head. `chunk` images run at a time, but all at
-    once if a sample's output depends on its batch. Raises `ValueError` without images, or if features are NaN or
+    `links` are the chain from the layer whose gradient is used to the head. `chunk` images run at a time, or as
+    many as `fedleak.models.passes.places_at_once` allows. Raises `ValueError` without images, or if features are NaN or
     infinite.
     """
     if len(images) == 0:
@@ -94,7 +94,8 @@ def observe(model: nn.Module, links: Sequence[Link], images: Tensor, chunk: int 
             output_sums[name] = output_sums.get(name, 0) + (product * mask).sum(0)
 
     with watched({name: link.layer for name, link in below.items()}, record_layer):
-        logits = torch.cat([forward(model, piece).double() for piece in pieces_at_once(model, images, chunk)])
+        places = places_at_once(model, images, chunk)
+        logits = torch.cat([forward(model, images[place]).double() for place in places])
     count = len(images)
     features = Features(
         inputs=torch.cat(inputs),
