@@ -14,11 +14,13 @@ from fedleak_book.experiments import Number
 
 LABELS = {
     "alpha": "α",
+    "asr": "iAcc",
     "batch_size": "B",
     "cacc": "cAcc",
     "clients": "clients",
     "held_out": "held-out accuracy",
     "iacc": "iAcc",
+    "insacc": "iAcc",
     "lnacc": "LnAcc",
     "lpips": "LPIPS",
     "lr": "learning rate",
@@ -29,13 +31,15 @@ LABELS = {
     "rate": "share",
     "ssim": "SSIM",
     "stage": "accuracy mark",
-    "steps": "m",
+    "steps": "T",
     "train": "training accuracy",
 }
 """How tables call a column whose name alone would not say it; other names lose their underscores."""
 ATTACKS = {
     "after Decaf": "Decaf (reimplemented)",
     "after SPEAR": "SPEAR (reimplemented)",
+    "even guess": "even-split baseline",
+    "prior guess": "class-prior baseline",
     "RLU, whole head": "RLU-WH",
     "RLU, whole head, told": "RLU-WH (informed)",
     "learned, training loss": "learned (knows the loss)",

@@ -13,7 +13,8 @@ from sphinx.util import logging
 logger = logging.getLogger(__name__)
 
 MODULES = (
-    *("generated", "citing", "equations", "findings", "overview", "pictures", "sliders", "threat_models", "touch"),
+    *("generated", "citing", "equations", "findings", "letters"),
+    *("overview", "pictures", "sliders", "threat_models", "touch"),
     *(f"notebooks.{page}.notes" for page in ("filters", "guard", "privacy", "proofs")),
 )
 

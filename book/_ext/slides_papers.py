@@ -156,7 +156,7 @@ def angles() -> Slider:
         "The smaller the angle between the two preset directions, the more the rounding of their sum, here to 9 bits,"
         " changes the recovered lengths (blue, green)."
     )
-    return Slider("Angle between the embeddings", 0, message, frames)
+    return Slider("Angle between the clients' features", 0, message, frames)
 
 
 def gradients(values: Tensor, truth: Tensor | None, name: str) -> str:
