@@ -16,7 +16,7 @@ AXES = dict(
     y="asr",
     panel="panel",
     xlabel="batch size B",
-    ylabel="attack success rate",
+    ylabel="label accuracy (iAcc)",
 )
 SIDES = {"FedSGD": "(a) FedSGD", "FedAvg": "(b) FedAvg"}
 DEFENCES = {  # its name, how its levels are written, and the paper's panels
@@ -161,7 +161,7 @@ def fig6(cells, published):
     names = dict(
         x="iteration",
         xlabel="training iterations",
-        ylabel="attack success rate; test accuracy",
+        ylabel="label accuracy; test accuracy",
     )
     panels = cells.assign(panel=cells["algorithm"].map(SIDES))
     printed = said_of_training(published, panels["iteration"].max())
@@ -233,7 +233,7 @@ def fig7(cells, untrained, published):
     order = [piece for half in (pieces[::2], pieces[1::2]) for piece in half]
     panels = pd.concat(order)
     look = dict(hue="line", columns=4, printed=said_of_defences(panels, published))
-    return plots.curves(panels, **look, **AXES | {"ylabel": "ASR of LLG+"})
+    return plots.curves(panels, **look, **AXES | {"ylabel": "iAcc of LLG+"})
 
 
 def table1(cells, printed):

@@ -37,8 +37,8 @@ def fig5(run):
     }
     return f"""
     The missing activation protects only against attacks on row sums. The bias's gradient is shared too, and its sign reveals the
-    label without any premise. DLG's ASR on LeNet differs from that on the CNN by {run["fig5a-dlg"]:.2f ci}. Under FedAvg the networks
-    do not become similar as the batch grows. For B ≥ 32 the ASR of LLG+ is {large["cnn"]:.2f} on the CNN, {large["lenet"]:.2f} on LeNet
+    label without any premise. DLG's iAcc on LeNet differs from that on the CNN by {run["fig5a-dlg"]:.2f ci}. Under FedAvg the networks
+    do not become similar as the batch grows. For B ≥ 32 the iAcc of LLG+ is {large["cnn"]:.2f} on the CNN, {large["lenet"]:.2f} on LeNet
     and {large["resnet20"]:.2f} on ResNet20. Some of the ResNet20s leak, the others do not.
     """
 
