@@ -92,8 +92,8 @@ def curve(lines):
         look = dict(marker=".", label=f"{models.title(net)}, {MODES[mode]}")
         norms.loglog(levels, (e.norm(dim=1) / last.norm()).numpy(), **look)
         right.semilogx(levels, np.degrees(angle.numpy()), **look)
-    norms.set(xlabel="C", ylabel="‖e(C)‖ / ‖e(1)‖")
-    right.set(xlabel="C", ylabel="angle to e(1) [degrees]")
+    norms.set(xlabel="C", ylabel="‖a(C)‖ / ‖a(1)‖")
+    right.set(xlabel="C", ylabel="angle to a(1) [degrees]")
     figure.legend(
         *norms.get_legend_handles_labels(), loc="outside upper center", ncols=4, **TEXT
     )
