@@ -10,21 +10,21 @@ def table1(run):
     """Table 1: the derivation of each row."""
     return r"""
     Three algorithms remember earlier rounds and add a constant $\mathbf a$ to every gradient of a round. With **the proximal term**, $\mathbf h$ is $-\mathbf a$ times
-    $\eta\sum_\tau(1-\eta\xi)^{m-\tau}=[1-(1-\eta\xi)^m]/\xi=\kappa/\xi$. Here $t$ counts the rounds from 1, and sums over $s<t$ are over the
-    client's earlier rounds. The paper writes $\lambda$ for $\xi$.
+    $\eta\sum_\tau(1-\eta\xi)^{T-\tau}=[1-(1-\eta\xi)^T]/\xi=q/\xi$. Here $t$ counts the rounds from 1, and sums over $s<t$ are over the
+    client's earlier rounds. 
 
     - **Scaffold** steps along $\nabla\mathbf b+\mathbf c^t-\mathbf c_k^t$, with the server's variate $\mathbf c^t$ and the client's
-      $\mathbf c_k^t$, so that $\mathbf h=-\eta m\,(\mathbf c^t-\mathbf c_k^t)$. Its option II sets
-      $\mathbf c_k^{t+1}=\mathbf c_k^t-\mathbf c^t-\Delta\mathbf b_k^t/(\eta m)$. From $\mathbf c_k^1=\mathbf 0$ the recursion adds up to
-      $\eta m\,\mathbf c_k^t=-\sum_{s<t}(\eta m\,\mathbf c^s+\Delta\mathbf b_k^s)$: the server has sent or received every term.
+      $\mathbf c_k^t$, so that $\mathbf h=-\eta T\,(\mathbf c^t-\mathbf c_k^t)$. Its option II sets
+      $\mathbf c_k^{t+1}=\mathbf c_k^t-\mathbf c^t-\Delta\mathbf b_k^t/(\eta T)$. From $\mathbf c_k^1=\mathbf 0$ the recursion adds up to
+      $\eta T\,\mathbf c_k^t=-\sum_{s<t}(\eta T\,\mathbf c^s+\Delta\mathbf b_k^s)$: the server has sent or received every term.
     - **FedDyn** minimises $\mathcal L-\langle\mathbf g_k,\mathbf w\rangle+\tfrac\xi2\lVert\mathbf w-\mathbf w^t\rVert^2$. Here $\mathbf g_k$ is
       meant to be the gradient of $\mathcal L$ at the client's last optimum. At an optimum the slope is zero, hence
       $\mathbf g_k^{t+1}=\mathbf g_k^t-\xi\,\Delta\mathbf b_k^t$. The client uses this rule even if it has not reached the optimum.
       From $\mathbf g_k^1=\mathbf 0$ the constant is $\mathbf a=-\mathbf g_k^t=\xi\sum_{s<t}\Delta\mathbf b_k^s$.
     - **FedDC** minimises
-      $\mathcal L+\tfrac\xi2\lVert\mathbf w+\mathbf d_k-\mathbf w^t\rVert^2+\tfrac1{\eta m}\langle\mathbf w,\Delta\mathbf b_k^{t-1}-\Delta\mathbf b^{t-1}\rangle$.
+      $\mathcal L+\tfrac\xi2\lVert\mathbf w+\mathbf d_k-\mathbf w^t\rVert^2+\tfrac1{\eta T}\langle\mathbf w,\Delta\mathbf b_k^{t-1}-\Delta\mathbf b^{t-1}\rangle$.
       The drift $\mathbf d_k$ grows by the client's update in each round, so
-      $\mathbf a=\xi\sum_{s<t}\Delta\mathbf b_k^s+(\Delta\mathbf b_k^{t-1}-\Delta\mathbf b^{t-1})/(\eta m)$.
+      $\mathbf a=\xi\sum_{s<t}\Delta\mathbf b_k^s+(\Delta\mathbf b_k^{t-1}-\Delta\mathbf b^{t-1})/(\eta T)$.
 
     FedDyn and FedDC have the proximal term too. Nesterov's row is that of PyTorch's implementation, whose step moves by
     $\nabla\mathbf b^\tau+\nu\mathbf v^\tau$. With the textbooks' look-ahead gradient it would equal SGDm's.
