@@ -11,7 +11,7 @@ from notebooks.show import show
 from notebooks.gdbr.clients import FORMS, NETS, PAIRS, SCHEMES, TITLES
 from notebooks.gdbr.clients import MODES
 
-METRICS = {"insacc": "InsAcc", "clsacc": "ClsAcc"}
+METRICS = {"insacc": "iAcc", "clsacc": "cAcc"}
 PLACES = {name: data.title(name) for pair in PAIRS.values() for name in pair}
 PLACES["photos"] = PLACES["cifar10"]  # which it stands in for
 ON = {net: f"{TITLES[net]}\n{PLACES[PAIRS[net][1]]}" for net in PAIRS}
@@ -82,7 +82,7 @@ def legend(figure, cells, **looks):
 
 
 def table1(cells, printed, guess):
-    """Draw Table I: InsAcc by composition of the batch, ours, the paper's, and of a guess of equal counts."""
+    """Draw Table I: iAcc by composition of the batch, ours, the paper's, and of a guess of equal counts."""
     cells = cells.query("init == 'positive' and form == 'paper'")
     figure = Figure(figsize=(8.4, 2.9), layout="constrained")
     x, colours = (
@@ -107,7 +107,7 @@ def table1(cells, printed, guess):
         )
         ax.set(title=ON[net], ylim=(0, 1.05))
         ax.set_xticks(range(len(x)), list(x), rotation=60, fontsize="small")
-    figure.axes[0].set_ylabel("InsAcc")
+    figure.axes[0].set_ylabel("iAcc")
     legend(
         figure,
         cells,
@@ -119,7 +119,7 @@ def table1(cells, printed, guess):
 
 
 def table2(cells, printed):
-    """Draw Table II: InsAcc on random batches with auxiliary and with dummy images, by network and pixels."""
+    """Draw Table II: iAcc on random batches with auxiliary and with dummy images, by network and pixels."""
     cells = cells.query("scheme == 'random'").assign(at=lambda t: t["net"])
     figure = Figure(figsize=(8.4, 2.75), layout="constrained")
     style = plots.style_of(["auxiliary images", "dummy images"])
@@ -150,7 +150,7 @@ def table2(cells, printed):
         ax.set(title=title, ylim=(0, 1.05))
         names = [ON[net].replace(" ImageNet", "\nImageNet") for net in NETS]
         ax.set_xticks(range(len(NETS)), names, fontsize="small")
-    figure.axes[0].set_ylabel("InsAcc")
+    figure.axes[0].set_ylabel("iAcc")
     legend(figure, cells, **style, paper=("black", "x"))
     return figure
 
@@ -208,7 +208,7 @@ def fig5a(cells):
     ax.axhline(ours, color=style["GDBR"][0], label="GDBR, from the layer below")
     ax.axhspan(0, ours, color="grey", alpha=0.18, lw=0, zorder=0)
     ax.set_xticks(range(len(MODES)), [SUBSTITUTES[mode] for mode in MODES])
-    ax.set(ylabel="InsAcc", ylim=(0, 1.05))
+    ax.set(ylabel="iAcc", ylim=(0, 1.05))
     handles, names = ax.get_legend_handles_labels()
     handle, name = plots.paper_entry(bands=True, crosses=False)
     look = dict(loc="outside upper center", ncols=4, frameon=False, fontsize="small")
@@ -227,7 +227,7 @@ LAYER = dict(
     y="insacc",
     panel="panel",
     xlabel="layer, from the outputs",
-    ylabel="InsAcc",
+    ylabel="iAcc",
     log2=False,
     columns=4,
 )
@@ -278,7 +278,7 @@ def forms(cells):
 
 
 def penultimate(cells):
-    """Draw InsAcc on random batches from the layer below the last, by network, initialisation and projection."""
+    """Draw iAcc on random batches from the layer below the last, by network, initialisation and projection."""
     cells = cells.query("scheme == 'random'").assign(at=lambda t: t["net"])
     figure = Figure(figsize=(8.4, 2.55), layout="constrained")
     for ax, init in zip(
@@ -298,13 +298,13 @@ def penultimate(cells):
             [TITLES[net].replace("ResNet-", "ResNet-\n") for net in PAIRS],
             fontsize="small",
         )
-    figure.axes[0].set_ylabel("InsAcc")
+    figure.axes[0].set_ylabel("iAcc")
     legend(figure, cells, **{NAMED[form]: LOOK[NAMED[form]] for form in FORMS})
     return figure
 
 
 def fig6(cells, published):
-    """Draw Fig. 6: InsAcc under pruning and under noise, by network, initialisation and projection."""
+    """Draw Fig. 6: iAcc under pruning and under noise, by network, initialisation and projection."""
     keys = ["defence", "init", "form"]
     order = ["pruning", "noise", "positive", "default", "paper", "whitened"]
     table = cells.sort_values(keys, key=lambda c: c.map(order.index), kind="stable")
@@ -330,7 +330,7 @@ def fig6(cells, published):
 
 
 def trained(cells):
-    """Draw InsAcc during training, by data, composition and projection."""
+    """Draw iAcc during training, by data, composition and projection."""
     rounds = sorted(cells["rounds"].unique())
     table = cells.assign(
         panel=cells["data"].map(PLACES) + ", " + cells["scheme"],
@@ -352,5 +352,7 @@ def two_changes(cells):
         network=lambda t: t["net"].map(TITLES),
         form=lambda t: t["form"].replace("whitened", "both"),
     )
-    caption = "Gain of InsAcc over the paper's form under default weights, with 95 % interval."
+    caption = (
+        "Gain of iAcc over the paper's form under default weights, with 95 % interval."
+    )
     show(table, caption, "network n", value="gain", wide="form")
