@@ -47,7 +47,7 @@ def error(cells):
             axes.loglog(line["lr"], mean, marker=marker, label=f"{steps} steps")
             axes.fill_between(line["lr"], low, high, alpha=0.2)
         axes.axhline(0.1, color="grey", linestyle="--", linewidth=0.9)
-        axes.set(xlabel="local learning rate μ", title=title)
+        axes.set(xlabel="local learning rate η", title=title)
     grid[0].set_ylim(1e-4, 30)  # of four steps at the largest rate some diverge
     grid[0].set_ylabel("relative error, geometric mean")
     figure.legend(
@@ -147,7 +147,12 @@ def weights(cells):
     names = ["untrained", "no ReLU modifier", "batch norm at 1", "trained"]
     states = dict(zip([*STATES, "trained"], names, strict=True))
     drawn = cells[cells["final"]].replace({"state": states})
-    names = dict(x="beta", hue="state", panel="panel", xlabel="ratio of the weights β")
+    names = dict(
+        x="beta",
+        hue="state",
+        panel="panel",
+        xlabel="weight of the last layer over the first",
+    )
     look = DECIBELS | dict(log2=True)
     return plots.curves(drawn.assign(panel="one image, 32 × 32"), **names, **look)
 
