@@ -28,7 +28,7 @@ GREY = "dimgrey"
 
 
 def draw_one_update(scores, floors):
-    """Draw the iAcc of every attack on one update, from a mapping of names to scores; dashed: the prior guess."""
+    """Draw the iAcc of every attack on one update, from a mapping of names to scores; dashed: the class-prior baseline."""
     names = sorted(scores, key=lambda name: scores[name])
     figure = Figure(figsize=(6.8, 0.8 + 0.235 * len(names)), layout="constrained")
     ax = figure.subplots()
@@ -44,7 +44,7 @@ def draw_one_update(scores, floors):
 def draw_board(run, ax, table, rows, columns, title, prior, only=None):
     """Draw the best attack of every cell as a heat map: name, iAcc and lead over the next (≈: not clear).
 
-    `rows` and `columns` name the table's columns that make a cell, `prior` the one of them at whose edge the prior guess
+    `rows` and `columns` name the table's columns that make a cell, `prior` the one of them at whose edge the class-prior baseline
     stands, `only` the attacks to choose from.
     """
     cells = rescore(run, find_best(table, [rows, columns], only))

@@ -80,14 +80,14 @@ def board(run):
         """,
         markdown(numbers(wide)),
         f"""
-        **Effect of training.** The best attack's lead over the prior guess on trained networks, as a share of that on untrained ones, by network,
+        **Effect of training.** The best attack's lead over the class-prior baseline on trained networks, as a share of that on untrained ones, by network,
         over the batch sizes: {share}. Shares above 100 % occur since the untrained networks were attacked on other updates.
 
         **Effect of auxiliary images.** LLG uses only signs and sizes of the gradients. On trained deep networks, with 1,000 images known, it is {far.min():.2f} to {far.max():.2f} behind
         the best attack, in the cells that SPEAR (reimplemented) does not win. On the trained LeNet, with 500 images, it is at most
         {behind["lenet"].max():.2f} behind. (The best attack here is the one with the highest mean. Whether the images, the network or
         the data make the difference was not tested.) ZLG estimates the network's outputs from random images, ZLG+ from real ones. On deep networks
-        ZLG is at most {over:.2f} above the prior guess. Why is open.
+        ZLG is at most {over:.2f} above the class-prior baseline. Why is open.
 
         **Time of one recovery** on one core, LeNet at B = {size}. It includes all passes over dummy and auxiliary images and, for the learned
         attacker, its training, which the updates of a network share: {", ".join(f"{name} {seconds:.2g} s" for name, seconds in time.items())}.

@@ -77,7 +77,7 @@ def balance(run):
         **RLU and noise.** Every attack that sums a row of the last layer's weights adds up the noise of all its entries. RLU reads the bias
         alone: $n$ numbers, each with the noise of one entry, which it multiplies by $B$. Each count is therefore off by about $\\sigma B$: by 3 of
         32 samples at σ = 0.1, by 10 at 0.3 and by 32 at 1. On untrained networks its iAcc is {", ".join(f"{v:.2f} at {s:g}" for s, v in rlu.items())}. Under very strong
-        noise an attack does worse than the prior guess. An attacker would then shrink its counts towards the shares, as the attacker
+        noise an attack does worse than the class-prior baseline. An attacker would then shrink its counts towards the shares, as the attacker
         informed of the noise learns to do.
 
         **Secure aggregation is not free.** In protocols like that of {{cite:t}}`bonawitz2017secagg` the clients of a round agree on pairwise keys,

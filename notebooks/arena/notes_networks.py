@@ -93,7 +93,7 @@ def fresh(run):
             "rival": row["rival"],
             "learned": f"{row['learned']:.2f}",
             "the rival": f"{row['the rival']:.2f}",
-            "prior guess": f"{row['prior guess']:.2f}",
+            "prior guess": f"{row['class-prior baseline']:.2f}",
             "lead": f"{Number.of(row, 'lead'):+.3f ci}",
             "rival over the guess": f"{Number.of(row, 'over'):+.3f ci}",
             "networks": row["n"],
@@ -187,14 +187,14 @@ def ten(run):
         markdown(table, wide=False),
         f"""
         **It is clearly ahead of its rival in {ahead} of the {len(rows)} cells{every}, clearly behind in {behind}, and {open_} are open.** No interval reaches
-        below {Number(worst):+.3f}, and in {(rows["lead"] >= 0.05).sum()} cells the lead is 0.05 or more. The rival's iAcc exceeds the prior guess by at least
+        below {Number(worst):+.3f}, and in {(rows["lead"] >= 0.05).sum()} cells the lead is 0.05 or more. The rival's iAcc exceeds the class-prior baseline by at least
         {rows["over"].min():.2f}.
         """,
     )
 
 
 def conditions(run):
-    """Lead over the prior guess, by composition"""
+    """Lead over the class-prior baseline, by composition"""
     by = ["state", "composition"]
     rows = load_rows(run, "compositions")
     over = find_best(rows, by, READERS).set_index(by)
@@ -218,7 +218,7 @@ def conditions(run):
     return parts(
         markdown(table),
         f"""
-        In balanced batches of 32 the learned attacker recovers {even["learned"]:.2f} of the trained LeNet's labels, the prior guess {even["prior guess"]:.2f}.
+        In balanced batches of 32 the learned attacker recovers {even["learned"]:.2f} of the trained LeNet's labels, the class-prior baseline {even["prior guess"]:.2f}.
 
         **Schemes** with local steps are attacked in their second round, so that those with a history have one. For attacks that do not model the scheme,
         the server subtracts the history and scales the update to that of plain SGD. LLG\\* and LLG+ follow their

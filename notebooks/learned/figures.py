@@ -47,7 +47,7 @@ def above(figure, axes, columns=4):
 
 
 def main(run):
-    """Draw iAcc by batch size, with intervals: learned attacker, best published attack by name, whole head, even guess."""
+    """Draw iAcc by batch size, with intervals: learned attacker, best published attack by name, whole head, even-split baseline."""
     table = main_table(run).reset_index()
     sets = list(dict.fromkeys(table["data"]))
     figure = Figure(figsize=(7.6, 3.4 * len(sets) + 0.4), layout="constrained")

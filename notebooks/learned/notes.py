@@ -66,7 +66,7 @@ def main(run):
     )
     text = f"""
     The leads in unbalanced batches, on MNIST and on CIFAR-10, are: {"; ".join(over)}. In balanced batches of 8, 32, 128 and 512 the leads over the
-    even guess are {enumerated([v["MNIST"] for v in even], "+.2f")} on MNIST and {enumerated([v["CIFAR-10"] for v in even], "+.2f")} on CIFAR-10.
+    even-split baseline are {enumerated([v["MNIST"] for v in even], "+.2f")} on MNIST and {enumerated([v["CIFAR-10"] for v in even], "+.2f")} on CIFAR-10.
     These are means. The leads over {rival} on MNIST at B = 32 are {apart}, by network. The lead over the whole head on CIFAR-10 in
     batches of 8 is {gap:.2f ci}. There SPEAR (reimplemented), our reimplementation, recovers {cifar.loc[(8, "unbalanced"), "after SPEAR"]:.2f}; it uses the
     layers below the head. On MNIST in batches of 8 the whole head recovers {mnist.loc[(8, "unbalanced"), WHOLE]:.2f}.
@@ -164,11 +164,11 @@ def more(run):
         return " and ".join(f"{difference:+.3f ci}" for difference in gains)
 
     cells = run.best("bounds").query(
-        "attack == 'even guess' and composition == 'unbalanced'"
+        "attack == 'even-split baseline' and composition == 'unbalanced'"
     )
     even = cells.groupby("batch_size")["iacc"].mean()
     return f"""
-    In unbalanced batches of 8 and of 32 the even guess recovers {even[8]:.2f} and {even[32]:.2f} of the labels. The attacker with 10,000 images
+    In unbalanced batches of 8 and of 32 the even-split baseline recovers {even[8]:.2f} and {even[32]:.2f} of the labels. The attacker with 10,000 images
     recovers {two()} after 300 iterations, and {two(iterations=1200)} after 1,200. After 300 iterations it recovers {two(images=200)} with 200 images and
     {two(images=1000)} with 1,000. The oracle has the clients' own 60,000 images, a fifth of which calibrates its intervals as always. It recovers
     {two(**OWN)}. Paired gains over the three networks are: the oracle over 10,000 other images {gained(OWN)}; four times the training

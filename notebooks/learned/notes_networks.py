@@ -113,7 +113,7 @@ def deep(run):
             run, "deep", ["batch_size"], net=net, composition="simulated"
         )
         texts.append(
-            f"On {title(net)} the leads over the even guess in balanced batches are {enumerated(over, '+.2f')}, and the coverage of the "
+            f"On {title(net)} the leads over the even-split baseline in balanced batches are {enumerated(over, '+.2f')}, and the coverage of the "
             f"intervals on simulated batches is {enumerated(coverages)}"
         )
     cell = ["batch_size", "composition"]
@@ -182,7 +182,7 @@ def members(run):
             mine = accuracies.loc[half]
             parts.append(
                 f"On {half} the iAcc is {enumerated(mine['learned'])}; given the training loss {enumerated(mine[KNOWS])}; the whole head has "
-                f"{enumerated(mine[WHOLE])}; the even guess has {enumerated(mine['even guess'])}. The coverage is {enumerated(coverages['learned'][half])}, "
+                f"{enumerated(mine[WHOLE])}; the even-split baseline has {enumerated(mine['even-split baseline'])}. The coverage is {enumerated(coverages['learned'][half])}, "
                 f"and given the training loss {enumerated(coverages[KNOWS][half])}."
             )
         gains = remedy_gain(run, experiment, "members", **cell)
