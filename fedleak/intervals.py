@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
-from scipy import special
 
 MIN_VALUES = 3
 """Fewest independent values whose mean has an interval."""
 MIN_EQUAL_VALUES = 10
 """Fewest equal values without bounds whose interval is a point; fewer have none."""
-Z = float(special.ndtri(0.975))
+Z = 1.959963984540054
+"""Quantile of the standard normal distribution at 0.975."""
 SHARE, UNBOUNDED = (0.0, 1.0), (-math.inf, math.inf)
 """Smallest and largest possible value."""
 
@@ -62,4 +62,6 @@ def widened(mean: float, low: float, high: float, n: int, bounds: tuple[float, f
 @cache
 def student(n: int) -> float:
     """Return Student's t of a 95 % interval for the mean of n values."""
+    from scipy import special  # a third of a second to import
+
     return float(special.stdtrit(n - 1, 0.975))

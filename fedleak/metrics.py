@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from fedleak.errors import extra
@@ -148,6 +147,8 @@ def paired(recovered: Tensor, truth: Tensor) -> Tensor:
 
     Raises `ValueError` for images of different shapes, NaN, or originals outside [0, 1].
     """
+    from scipy.optimize import linear_sum_assignment  # half a second to import
+
     recovered, truth = _check_images(recovered, truth)
     errors = torch.cdist(truth.flatten(1), recovered.flatten(1)).square()
     return recovered[torch.as_tensor(linear_sum_assignment(errors.cpu().numpy())[1], device=recovered.device)]

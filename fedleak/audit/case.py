@@ -1,7 +1,7 @@
 """A set-up made ready for its trials: model and data checked, and what one round of clients shares."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import reduce
 from itertools import count
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from fedleak import models
 from fedleak.attacks.door import quiet
-from fedleak.attacks.labels.learned.simulated import MakeDefence
 from fedleak.audit.canary import PrivacyResult, measure
 from fedleak.audit.classifier import Classifier, Samples, divide, make_classifier
 from fedleak.audit.setup import AS_DATA, Setup
@@ -192,7 +191,7 @@ def fresh(defence: Defence, seed: int, clients: int | None = None) -> Any:
     return replace(defence, **{field.name: given[field.name] for field in fields(defence) if field.name in given})
 
 
-def _simulated_defence(setup: Setup, classifier: Classifier) -> MakeDefence | None:
+def _simulated_defence(setup: Setup, classifier: Classifier) -> Callable[[int, int], Defence] | None:
     """Return the clients' defences as an attacker simulates them on the head; None where there are none or it cannot.
 
     It cannot behind local steps, whose change is defended and not the gradient, nor where a defence works on other

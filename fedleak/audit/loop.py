@@ -14,7 +14,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fedleak.attacks.contest import Attempt, attempt, contest, entrants, view
-from fedleak.attacks.labels.counts import apportion
 from fedleak.attacks.registry import ADVERSARIES, Adversary, Attack, Need, all_attacks
 from fedleak.attacks.result import Prepared, Result
 from fedleak.audit.case import Case
@@ -94,6 +93,8 @@ class Observation:
 
 
 def _take_one_epoch(result: Result, epochs: int) -> Result:
+    from fedleak.attacks.labels.counts import apportion  # its package imports all label attacks, and scipy
+
     total = (result.counts.sum(-1, keepdim=True) / epochs).round()
     low, high = (end if end is None else end / epochs for end in (result.low, result.high))
     return replace(result, counts=apportion(result.counts / epochs, total), low=low, high=high)
@@ -127,7 +128,7 @@ class Loop:
     ):
         self.adversary, self.seed, self.repeats = adversary, seed, repeats
         self.updates, self.remedied = updates, remedied
-        self.bar = tqdm(desc="audit", unit="attack", disable=not progress, smoothing=0.1)
+        self.bar = tqdm(desc="audit", unit="attack", disable=None if progress else True, smoothing=0.1)  # not in a log
         self.rows: list[dict[str, Any]] = []
         self.words: WordsResult | None = None
         self.adversaries: dict[str, str] = {}

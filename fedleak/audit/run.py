@@ -13,7 +13,6 @@ from torch import nn
 
 from fedleak import models
 from fedleak.attacks.contest import EXPECTED_FAILURES, contest, view
-from fedleak.attacks.labels import any_scale
 from fedleak.attacks.registry import Attack, all_attacks, get
 from fedleak.audit.case import Case, Trial, prepare
 from fedleak.audit.loop import Loop, Observation, taking_part
@@ -137,6 +136,8 @@ class Trials:
         The mean cross-entropy times a factor, and clipping, change the scale alone, which one attack estimates. Noise
         has the mean 0, and withheld tensors are absent.
         """
+        from fedleak.attacks.labels import any_scale  # scipy's optimisers take half a second to import
+
         case, setup = self.case, self.case.setup
         if setup.dp_sgd is not None:
             return "the clients run DP-SGD: judge it by its ε (--epsilon-above)"

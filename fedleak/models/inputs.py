@@ -1,8 +1,9 @@
 """Make up inputs for a model, determine their shape, and run the model without changing it."""
 
 import copy
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -167,7 +168,9 @@ def forward(model: nn.Module, x: Tensor) -> Any:
     for name, layer in embeddings(model).items():
         if layer.max_norm is not None:  # which shortens the rows that are looked up, in place
             buffers[f"{name}.weight".lstrip(".")] = layer.weight.clone()
-    with torch.compiler.set_stance("force_eager"):
+    # Whoever has compiled a model has imported the compiler, which takes four seconds.
+    is_compiled = "torch._dynamo" in sys.modules
+    with torch.compiler.set_stance("force_eager") if is_compiled else nullcontext():
         return torch.func.functional_call(model, buffers, (x,))
 
 

@@ -9,7 +9,6 @@ from itertools import count
 from typing import Literal
 
 import torch
-from scipy import optimize, special
 from torch import Tensor, nn
 
 from fedleak.errors import extra
@@ -37,6 +36,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     """
     if mu > 0 and (mu == math.inf or not delta):
         return math.inf
+    from scipy import optimize, special  # half a second to import
 
     def excess_delta(epsilon: float) -> float:
         log_tail = epsilon + special.log_ndtr(-epsilon / mu - mu / 2)

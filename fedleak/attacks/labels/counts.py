@@ -1,7 +1,6 @@
 """Counts with a given sum: solve equations for them, and round estimates to integers."""
 
 import torch
-from scipy.optimize import nnls
 from torch import Tensor
 
 
@@ -59,6 +58,8 @@ def solve(system: Tensor, target: Tensor, samples: int) -> Tensor:
     Tensor
         Real counts ``[n]``.
     """
+    from scipy.optimize import nnls  # half a second to import
+
     matrix = system - target[:, None] / samples
     matrix = matrix / matrix.norm(dim=0).max().clamp(min=1e-300)
     with_sum = torch.cat([matrix, torch.ones_like(matrix[:1])]).cpu().numpy()
