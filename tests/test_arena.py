@@ -5,12 +5,9 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-import torch
 
 from fedleak.attacks import registry
-from fedleak.attacks.labels import learned
-from fedleak.attacks.labels.learned import posterior
-from fedleak_book.experiments import Context, Results, records, running
+from fedleak_book.experiments import Results, records, running
 
 FOUND = {  # iAcc of four updates in an easy and a hard cell; None: refused
     "prior guess": ([0.5] * 4, [0.5] * 4),
@@ -91,26 +88,3 @@ def test_every_sentence_of_the_advice_moves_with_the_records(monkeypatch):
     assert not all(holds for _, holds in after)
     still = [text for (text, _), (now, _) in zip(before, after, strict=True) if text == now]
     assert len(still) == 2  # they count updates, and attacks
-
-
-@pytest.mark.parametrize(("state", "defence", "told"), [("trained", "noise", 1), ("untrained", "noise", 0)])
-def test_one_attacker_of_a_trained_network_simulates_the_clients_defence(state, defence, told, monkeypatch):
-    experiment = running.declared("arena")["defences"]
-    monkeypatch.setitem(experiment.trial.__globals__, "LEARNING", {"MNIST, 5,000": 2})
-    monkeypatch.setattr(posterior, "CALIBRATION_BATCHES", 64)
-    train, defences = learned.train, []
-
-    def watched(*arguments, **how):
-        defences.append(how.get("defence"))
-        return train(*arguments, **how)
-
-    monkeypatch.setattr(learned, "train", watched)
-    setting = {"net": "lenet", "data": "MNIST, 5,000", "state": state, "defence": defence}
-    setting["strength"] = 0.25 if defence == "noise" else 0.0
-    context = Context("cpu")
-    assert len(list(experiment.call(context, 5, attack="learned, adaptive", **setting))) == told
-    assert len(list(experiment.call(context, 5, attack="learned", **setting))) == (state == "trained")
-    assert len([d for d in defences if d is not None]) == told
-    for make in filter(None, defences):
-        noisy = make(2, 1)({"w": torch.zeros(2, 5000)}, torch.arange(2))["w"]
-        assert noisy.std().item() == pytest.approx(0.25, rel=0.05)

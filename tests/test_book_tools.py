@@ -2,7 +2,6 @@
 
 import pages
 import pytest
-from PIL import Image
 from pypdf import PdfReader
 from typer.testing import CliRunner
 
@@ -60,17 +59,3 @@ def test_axe_finds_what_is_wrong_and_only_that(book):
     assert ran.exit_code == 1
     assert "critical: b.html (420 px, light): image-alt" in ran.output
     assert "4 serious or critical violations" in ran.output
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("browser")
-def test_pictures_show_a_page_wide_and_narrow_light_and_dark(book):
-    style = "<style>:root { color-scheme: light dark } p { height: 3500px }</style><p>tall</p>"
-    (book / "b.html").write_text(PAGE.format("Second", style))
-    pages.look(["b"], book)
-    for width, scheme in pages.VIEWS:
-        first, second = (Image.open(book / "look" / f"b-{width}-{scheme}-0{part}.png") for part in (1, 2))
-        assert first.size == (width, 3000)
-        assert second.width == width
-        assert 500 < second.height < 1000
-        assert (first.convert("L").getpixel((0, 0)) > 128) == (scheme == "light")

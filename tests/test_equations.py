@@ -16,13 +16,6 @@ from fedleak_book import paths
 MAPPED = equations.read("equations")
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"), [("18", [18]), ("19 and 20", [19, 20]), ("6–8", [6, 7, 8]), ("16, 17", [16, 17])]
-)
-def test_numbers_of_equations(words, expected):
-    assert equations.numbers(words) == expected
-
-
 @pytest.mark.parametrize("paper", sorted(NOTEBOOKS.keys() & MAPPED.keys()))
 def test_equations_are_derived_where_the_list_says(paper):
     assert set(equations.places(paper).values()) <= anchors(NOTEBOOKS[paper])

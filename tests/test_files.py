@@ -33,18 +33,3 @@ def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch, function):
         files.write_text(path, "after")
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(PermissionError, match=r"cannot write a\.csv to .*file"):
-        files.write_text(tmp_path / "file" / "a.csv", "text")
-    with pytest.raises(PermissionError, match="folder"):
-        files.write_text(tmp_path, "text")
-
-    def refuse(**_):  # what the system call says to whoever is not root
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
-    with pytest.raises(PermissionError, match="Permission denied"):
-        files.write_text(tmp_path / "a.csv", "text")

@@ -25,12 +25,3 @@ def test_every_figure_has_an_image(name):
     assert figures
     for cell in figures:
         assert any("image/svg+xml" in output.get("data", {}) for output in cell.outputs), cell.id
-
-
-def test_the_arenas_advice_is_borne_out_by_its_data():
-    (advice,) = [cell for cell in read("arena").cells if cell.get("id") == "advice"]
-    (text,) = [output.data["text/markdown"] for output in advice.outputs if "data" in output]
-    sentences = text.splitlines()
-    assert len(sentences) >= 8
-    assert not [line for line in sentences if "do not support this" in line]
-    assert all("([data](#" in line for line in sentences), "every sentence names its data"

@@ -3,12 +3,11 @@
 import json
 import re
 
-import citing
 import generated
 import overview
 import pandas as pd
 import pytest
-from values import cells, numbers
+from values import cells
 
 from fedleak_book import paths
 from fedleak_book.experiments import notebooks, published, recheck, records, running
@@ -59,34 +58,7 @@ def test_records_are_experiments_of_the_chapter(paper):
         assert facts["declared"]["version"] <= now["version"], file.stem
 
 
-def numbers_as_text(cells):
-    return set(cells.map(recheck._plain).itertuples(index=False, name=None))
-
-
-@pytest.mark.parametrize("name", ["networks", "client_steps", "federations", "test_accuracy"])
-def test_joined_records_have_declared_settings(name):
-    """Every recorded setting is one of the experiment that joins them, with the same columns and kinds."""
-    experiment = running.declared("arena")[name]
-    now = json.loads(json.dumps(experiment.declared))
-    joined = records.joins("arena", name)
-    assert joined["declared"] == now
-    assert records.parts("arena", name).keys() == joined["joins"].keys()
-    rows, trials = records.load("arena", name).rows, 0
-    settings = pd.DataFrame(experiment.settings("paper"))[experiment.axes]
-    assert numbers_as_text(rows[experiment.axes]) <= numbers_as_text(settings)
-    for name_of_record, (table, facts) in records.parts("arena", name).items():
-        then, trials = facts["declared"], trials + len(table)
-        for part in ("values", "kinds", "facts", "times", "rounding", "exact"):
-            assert then[part] == now[part], part
-        lacking = {rule["setting"] for rule in joined["joins"][name_of_record]}
-        assert {*now["axes"]} <= {*then["axes"], *then["by"], *then["fixed"], *lacking}
-        assert {*then["fixed"]} <= {*now["fixed"], *now["axes"]}
-        assert all(now["fixed"].get(k, v) == v for k, v in then["fixed"].items())
-    shared = trials - len(rows)
-    assert shared == (3 if name == "federations" else 0)  # of two experiments without a defence
-
-
-def test_rows_that_are_blank_or_do_not_come_out_any_more_are_no_agreement():
+def test_blank_or_lost_rows_are_no_agreement():
     keys = {"axes": ["net"], "by": ["attack"], "times": [], "rounding": [], "fixed": {}}
     declared = keys | {"values": ["iacc"], "kinds": {"iacc": {"name": "mean"}}}
     trials = [{"net": "cnn", "trial": k, "attack": a, "iacc": 0.88 + k / 100} for k in range(10) for a in "AB"]
@@ -138,21 +110,4 @@ def test_the_scoreboard_in_short_keeps_grades_and_ours_apart():
     assert table[4][:3] == ["[LLG](/notebooks/llg.ipynb), our own extensions", "A", "1"]
 
 
-def test_one_sentence_never_adds_up_grades():
-    judgements = [("agrees", "A"), ("differs", "A"), ("better", "B"), ("open", "B"), ("agrees", "D"), ("depends", "C")]
-    text = generated.in_one_sentence(papers(*(row(*judgement) for judgement in judgements), row(of="beyond")))
-    assert numbers(text) == [6, 2, 1, 1, 1, 1, 1], (
-        "all; two, one and one are of grade A; one is better, of grade B; one depends"
-    )
-    assert "adapted" not in text
-
-
 # --- how to cite -------------------------------------------------------------------------------------------------
-
-
-def test_the_entry_has_the_citations_fields():
-    citation = citing.citation()
-    fields = dict(re.findall(r"^  (\w+) += \{(.*)\},$", citing.bibtex(), re.M))
-    year = str(citation["date-released"])[:4]
-    author = "{The fedleak developers}"
-    assert fields == {"author": author, "title": citation["title"], "version": citation["version"], "year": year}

@@ -8,7 +8,6 @@ import findings
 import pages
 import pytest
 import sliders
-import stacked
 import torch
 import touch
 
@@ -80,39 +79,6 @@ def test_schematics_have_a_description_and_the_pages_colours_and_size(path):
         assert float(node.get("y")) + float(node.get("height")) <= height
 
 
-@pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)
-def test_narrow_screens_get_the_same_boxes_below_each_other(path):
-    wide, tall = ElementTree.fromstring(stacked.wide_and_tall(path.read_text(encoding="utf-8"))).findall(f"{SVG}svg")
-    assert [wide.get("class"), tall.get("class")] == ["wide", "tall"]
-    assert tall.get("aria-label") == wide.get("aria-label")
-    assert all(set(re.findall("[A-Za-z]", node.get("d"))) <= set("MLC") for node in wide.findall(f"{SVG}path"))
-    words = [sorted(filter(None, (node.text for node in svg.iter(f"{SVG}text")))) for svg in (wide, tall)]
-    assert words[0] == words[1]
-    width, height = map(float, tall.get("viewBox").split()[2:])
-    stages, end = tall.findall(f"{SVG}g"), 0
-    assert len(stages) == len(tall.findall(f"{SVG}path")) + 1
-    assert sum(len(stacked.columns(list(stage))) for stage in stages) == len(stacked.columns(list(wide))) >= 4
-    assert height <= 742  # 800 pixels in such a window
-    for stage in stages:
-        across, down = map(float, re.findall(r"-?[\d.]+", stage.get("transform")))
-        for node in stage.iter(f"{SVG}rect"):
-            left, right = (across + end for end in stacked.extent(node))
-            assert 0 <= left < right <= width <= 388  # what a window of 420 pixels has room for
-        ends = [down + end for node in stage.iter(f"{SVG}rect") for end in stacked.extent(node, down=True)]
-        assert end < min(ends) < max(ends) <= height
-        end = max(ends)
-
-
-@pytest.mark.parametrize("name", notebooks.chapters())
-def test_a_chapter_opens_with_its_schematic_and_slider(name):
-    text = read("notebooks", f"{name}.ipynb")
-    if DRAWN[0].with_name(f"schematic-{name}.svg") in DRAWN:
-        opening = text.split('"cell_type"')[1]
-        include = rf'\?\*\*\\n",\s*"\\n",\s*"```{{include}} \.\./book/_generated/schematic-{name}'
-        assert re.search(include, opening)
-    assert (f"_generated/slider-{name}.md" in text) == (name in sliders.SLIDERS)
-
-
 # --- sliders -----------------------------------------------------------------------------------------------------
 
 
@@ -146,17 +112,6 @@ def open_page(tmp_path_factory, browser):
             return page
 
         yield show
-
-
-def test_the_arrow_keys_move_a_slider(open_page):
-    page = open_page(sliders.fragment(sliders.system()), "sliders.js")
-    before = page.locator(".frame:visible").get_attribute("data-at")
-    page.locator("input").press("ArrowRight")
-    (frame,) = page.locator(".frame:visible").all()
-    after = frame.get_attribute("data-at")
-    places = [frame.at for frame in sliders.system().frames]
-    assert places.index(after) == places.index(before) + 1
-    assert page.locator("input").get_attribute("aria-valuetext").startswith(f"{after}: a sample of class")
 
 
 def test_the_script_of_the_front_page_infers_as_the_package(open_page):

@@ -7,7 +7,6 @@ from values import cells, numbers
 from fedleak_book import paths
 from fedleak_book.experiments import choices, published
 from fedleak_book.experiments.published import LOST
-from notebooks.guard import notes as inspected
 from notebooks.privacy import notes as private
 from notebooks.proofs import notes as proven
 
@@ -47,12 +46,6 @@ def test_the_best_attack_stands_beside_the_guess(named, bounds):
     assert second[2:4] == ["–", "–"], "no canary was run there"
 
 
-def test_canaries_above_their_claim_are_counted(named, bounds):
-    above = [bounds.assign(mechanism=m, above=[0.0, k > 1, k > 0]) for k, m in enumerate(private.WORDS)]
-    stated = numbers(private.in_short(named, pd.concat(above)))
-    assert stated == [4, 75, 4, 12, 50, 0, 3, 1, 3, 2, 3, 2, 3]
-
-
 # --- proofs ------------------------------------------------------------------------------------------------------
 
 
@@ -74,54 +67,6 @@ def test_proofs_are_counted_by_client_and_over_all():
     assert stated[:2] == [2, 10 * len(clients) + 3]
     assert stated[-2:] == [10 * len(proven.BROKEN), 1]
     assert proven.at_most(0, 10_000) == "0.037 %", "1 - 0.025 ** (1 / 10,000)"
-
-
-# --- the guard for clients ---------------------------------------------------------------------------------------
-
-PLAIN = {"net": "lenet", "stage": "0 steps", "batch": "mixed", "noise": 0.0, "spared": 0.0}
-
-
-def looked_at(sent, refused, weights=0.0, read=float("nan"), checks=(), **more):
-    flags = {name: float(name in checks) for name in inspected.CHECKS}
-    return {**PLAIN, "sent": sent, "refused": refused, "weights": weights, "read": read} | flags | more
-
-
-@pytest.fixture
-def looks():
-    return pd.DataFrame(
-        [
-            looked_at("honest", 0.0),
-            looked_at("honest", 1.0, checks=["silent"], net="mlp6"),
-            looked_at("honest", 1.0, checks=["saturated"], batch="one class"),
-            looked_at("honest", 0.0, net="mlp6", batch="one class"),
-            looked_at("EludingSA", 1.0, 1.0, 1.0, ["dead", "silent"]),
-            looked_at("EludingSA", 1.0, 0.0, 0.5, ["silent"], noise=0.1),
-            looked_at("EludingSA", 0.0, 0.0, 0.7, noise=0.1, net="mlp6"),
-            looked_at("EludingSA", 0.0, 0.0, 0.2, spared=0.2),
-        ]
-    )
-
-
-def test_what_the_guard_refuses_is_counted(looks):
-    (false,) = cells(inspected.honest(looks))[1:]
-    assert false == ["0 steps", "0 of 2", "1 of 2", "1 of 2", "silent activations: MLP-6 1; saturated softmax: LeNet 1"]
-    (true,) = cells(inspected.crafted(looks))[1:]
-    assert true == ["EludingSA", "1 of 1", "1 of 1", "1", "0", "0", "0", "1", "0"]
-    hidden = cells(inspected.disguised(looks))[1:]
-    assert [line[1:4] for line in hidden] == [
-        ["as published", "1 of 1", "1 of 1"],
-        ["noise 0.1", "0 of 2", "1 of 2"],
-        ["20% of units honest", "0 of 1", "0 of 1"],
-    ]
-    assert numbers(hidden[1][4]) == [0.6, 0.5, 0.7]
-    stated = numbers(inspected.in_short(looks.assign(trial=range(len(looks)))))
-    assert stated == [1, 1, 1, 3, 2, 4, 0, 4, 4]
-
-
-def test_the_best_crafted_model_is_least_refused_then_most_informative(looks):
-    assert numbers(inspected.escapes(looks)) == [20, 0, 1, 0.2]
-    looks.loc[looks["noise"] > 0, "refused"] = 0.0
-    assert numbers(inspected.escapes(looks)) == [0.1, 0, 2, 0.6]
 
 
 # --- what the papers do not print --------------------------------------------------------------------------------

@@ -19,9 +19,9 @@ def images(count, seed=0):
 
 
 def test_muted_clients_send_nothing_but_the_heads_bias():
-    model = build("resnet18", (3, 32, 32), 10, seed=0)
+    model = build("resnet20-1", (3, 8, 8), 10, seed=0)
     muted = eluding_sa.muted_model(model)
-    gradient = fedsgd(muted, torch.rand(2, 3, 32, 32), torch.tensor([1, 2])).tensors
+    gradient = fedsgd(muted, torch.rand(2, 3, 8, 8), torch.tensor([1, 2])).tensors
     assert [k for k, t in gradient.items() if t.any()] == [head(model).bias]
     assert sum(int((a != b).sum()) for a, b in zip(muted.parameters(), model.parameters(), strict=True)) == 128
 
@@ -77,9 +77,7 @@ def test_bad_input():
     fronted = mandrake.fronted_model(build("fcn3", SHAPE, 4, seed=0), SHAPE, 0, 2, BINS)
     sent = lambda rows: Update({mandrake.FRONT[1]: torch.zeros(rows, 128)}, "gradient", 2)
     for word, call in (
-        ("nowhere", lambda: eluding_sa.muted_model(model, "nowhere")),
         ("got 3", lambda: eluding_sa.clients_models(model, 3, 3, "4")),
-        ("got 2", lambda: mandrake.Front(SHAPE, 2, 2, BINS)),
         ("increasing", lambda: mandrake.Front(SHAPE, 0, 2, torch.zeros(4))),
         ("got 2", lambda: mandrake.reconstruct(sent(40), fronted, client=2)),
         ("shape", lambda: mandrake.reconstruct(sent(4), fronted, client=0)),

@@ -1,18 +1,15 @@
 """A contest runs what the registry says, and what is registered anywhere takes part everywhere."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from fedleak.attacks import contest, door, plausible, registry
+from fedleak.attacks import contest, plausible, registry
 from fedleak.attacks.labels import llg
 from fedleak.attacks.registry import (
     EAVESDROPPER,
     MALICIOUS_AGGREGATOR,
     WHITE_BOX,
     WITH_AUXILIARY,
-    Adversary,
     Attack,
     Need,
 )
@@ -141,15 +138,6 @@ def test_an_input_that_nothing_gives_is_refused():
         newcomer(options={"colour"})
 
 
-def test_an_adversary_may_be_given_by_its_name(aux, model):
-    update = fedsgd(model, aux.x[:4], aux.y[:4])
-    attack = registry.get("LLG*")
-    assert attack(update, model, adversary="white-box model").equal(attack(update, model, adversary=WHITE_BOX))
-    for stranger in ("mallory", None):
-        with pytest.raises(ValueError, match=str(stranger)):
-            attack.lacking(stranger)
-
-
 def test_the_view_has_only_gradients_that_the_update_holds(aux, model):
     update = fedsgd(model, aux.x[:4], aux.y[:4])
     assert contest.view(WITH_AUXILIARY, update, model) == WITH_AUXILIARY
@@ -163,40 +151,6 @@ def test_attacks_that_take_minutes_or_stand_apart_are_no_entrants(newcomers):
     for number, fields in enumerate(apart):
         registry.register(newcomer(name=str(number), **fields))
     assert not {"0", "1", "2"} & {attack.name for attack in contest.entrants()}
-
-
-def test_guesses_are_known_by_what_they_need():
-    blind = {attack.name for attack in registry.all_attacks() if attack.blind}
-    assert blind == {"random guess", "prior guess"}
-    assert not replace(registry.get("prior guess"), needs=frozenset({Need.MODEL})).blind
-    assert not registry.get("LLG").blind
-    nobody = Adversary("a logger", frozenset({Need.SAMPLE_COUNT}))
-    assert registry.get("random guess").lacking(nobody) == []
-
-
-def test_contradictions_are_computed_once_and_said_by_every_attack(aux, model, monkeypatch):
-    computed, compute = [], plausible.examine
-
-    def noted(update, **how):
-        computed.append(update)
-        return compute(update, **how)
-
-    monkeypatch.setattr(door, "examine", noted)
-    attacks = [registry.get(name) for name in ("LLG", "iLRG", "ZLG")]
-    for turned in (False, True):
-        update = fedsgd(model, aux.x[:6], aux.y[:6])
-        if turned:
-            update = update.replace({name: 50 * t for name, t in update.tensors.items()})
-        computed.clear()
-        done = list(contest.contest(update, model, WHITE_BOX, {}, attacks=attacks))
-        assert len(computed) == 1
-        assert computed[0] is update
-        assert all(
-            (plausible.SCALE in attempt.result.violated_assumptions) == turned
-            for attempt in done
-            if attempt.result is not None
-        )
-        assert sum(attempt.result is not None for attempt in done) >= 2
 
 
 @pytest.mark.parametrize(("sign", "dtype"), [(1, torch.float16), (-1, torch.float64)])

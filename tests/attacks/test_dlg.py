@@ -47,18 +47,8 @@ def test_the_distance_is_that_of_its_images_and_labels():
         assert match.values.item() == pytest.approx(sum(((g - t) ** 2).sum().item() for g, t in pairs), rel=1e-6)
 
 
-def test_more_iterations_are_never_further_away():
-    model, _, _, update = victim(batch=2)
-    generator = torch.Generator().manual_seed(0)
-    start = torch.randn(2, 1, 4, 4, generator=generator).double()
-    matches = [dlg.match(update, model, shape=(1, 4, 4), iterations=i) for i in (1, 2, 8)]
-    distances = [f.values.item() for f in matches]
-    assert distances == sorted(distances, reverse=True)
-    assert not torch.equal(matches[0].images[0], start)  # one iteration does move
-
-
 def test_the_models_shape_is_used_and_its_state_stays():
-    model = build("resnet20", (1, 8, 8), 3, seed=0)
+    model = build("resnet20-1", (1, 8, 8), 3, seed=0)
     update = fedsgd(model, torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     assert dlg.match(update, model, iterations=1).images.shape == (1, 2, 1, 8, 8)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedleak.attacks.images import dlg, invg
+from fedleak.attacks.images import dlg, factored, invg
 from fedleak.attacks.images.factored import is_cheaper
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Problem
@@ -136,6 +136,16 @@ def test_a_squared_difference_and_simulated_steps_keep_all_gradients():
         view = View([update], model, y, **options)
         Problem([view], descent, SHAPE)
         assert not view.factorised
+
+
+def test_sums_over_windows_are_products_of_windows():
+    x = torch.randn(2, 3, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    windows, pixels = factored._windows(x, 9), factored._rows(x)
+    gram = factored._sum_over_windows((pixels @ pixels.T)[None], x.shape, 9)
+    torch.testing.assert_close(gram[0], windows @ windows.T)
+    other = torch.randn_like(windows)
+    summed = factored._sum_windows(other, x.shape, 9)
+    torch.testing.assert_close((summed * pixels).sum(), (other * windows).sum())  # one is the transpose of the other
 
 
 @pytest.mark.parametrize(("positions", "cheaper"), [(64, True), (256, True), (1024, False)])

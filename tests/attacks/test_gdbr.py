@@ -11,7 +11,7 @@ from torch import nn
 
 from fedleak import WithheldParameter, metrics
 from fedleak.attacks.labels import gdbr
-from fedleak.attacks.labels.bridge import crossing, masked_crossing, observe
+from fedleak.attacks.labels.bridge import crossing
 from fedleak.attacks.registry import RESTRICTED, get
 from fedleak.data import Images
 from fedleak.federated import Update, fedsgd
@@ -179,21 +179,6 @@ def test_singular_weights():
         gdbr.recover(update, model, x)
 
 
-def test_features_that_are_all_zero():
-    model = mlp(20, 10, 5)
-    with torch.no_grad():
-        model[0].weight.fill_(-1.0)
-    x, update = same_images(model, torch.tensor([1, 1]))
-    black = observe(other := positive(20, 10, 5), chain(other).links, torch.zeros(3, 20).double())
-    for call in (
-        lambda: gdbr.recover(update, model, x),
-        lambda: masked_crossing(chain(model).links, [torch.zeros(10)]),
-        lambda: black.vector("one vector"),
-    ):
-        with pytest.raises(ValueError, match=r"zero|no unit"):
-            call()
-
-
 def test_some_zero_features_take_the_mean_of_the_others():
     model = mlp(20, 10, 5)
     x, update = same_images(model, torch.tensor([1, 1]))
@@ -212,27 +197,13 @@ def test_some_zero_features_take_the_mean_of_the_others():
     [
         (build("cnn", (1, 28, 28), 10, seed=0), None, None, r"'7' .*Sigmoid"),
         (nn.Linear(4, 3), None, None, "nothing to bridge from ''"),
-        (nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(1)), None, None, "LogSoftmax"),
         (nn.Sequential(nn.Conv2d(1, 3, 2), nn.Flatten()), (1, 2, 2), None, "'0' is a convolution"),
         (build("lenet", (1, 28, 28), 10, seed=0), None, "3", "'3'.*MaxPool"),
-        (build("lenet", (1, 28, 28), 10, seed=0), None, "11", "nothing to bridge from '11'"),
     ],
 )
 def test_models_without_a_chain_say_which_layer_breaks_it(model, shape, layer, message):
     with pytest.raises(ValueError, match=message):
         gdbr.Bridge(model, layer, shape=shape)
-
-
-def test_bad_updates():
-    model = positive(20, 10, 5)
-    x, update = same_images(model, torch.tensor([1, 1]))
-    for aux, options, word in (
-        (x[:0], {}, "auxiliary"),
-        (x, {"projection": "best"}, "best"),
-        (x * math.inf, {}, "NaN"),
-    ):
-        with pytest.raises(ValueError, match=word):
-            gdbr.recover(update, model, aux, **options)
 
 
 def test_several_steps_and_deltas():
@@ -242,20 +213,6 @@ def test_several_steps_and_deltas():
     assert gdbr.recover(twice, model, x).tolist() == [0, 4, 0, 0, 0]
     delta = Update({n: -0.1 * t for n, t in update.tensors.items()}, "delta", 2, lr=0.1)
     assert gdbr.recover(delta, model, x).tolist() == [0, 2, 0, 0, 0]
-
-
-def test_crossing_inverts_the_backward_pass():
-    model = mlp(30, 24, 16, 9, 4, seed=3)
-    links = chain(model).links
-    logits = torch.randn(4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    back = logits
-    for link in links[:0:-1]:
-        back = link.matrix().T @ back
-    crossed = crossing(links)
-    assert crossed.deficient == ()
-    torch.testing.assert_close(crossed.matrix @ back, logits)
-    ones = [torch.ones(24).double(), torch.ones(16).double(), torch.ones(9).double()]
-    torch.testing.assert_close(masked_crossing(links, ones).matrix @ back, logits)
 
 
 @pytest.mark.parametrize("widths", [(12, 9, 9, 6, 3), (12, 5, 8, 6, 3)])

@@ -108,10 +108,9 @@ def test_the_last_bit_of_a_gradient_decides_nothing():
     model, (x, _) = rectified(), batch(8)
     update = fedsgd(model, x, y := torch.tensor([1, 1, 3, 3, 3, 7, 7, 7]))
     attack, draws = head_splitting.prepare(model, images()), torch.Generator().manual_seed(0)
-    for _ in range(2):
-        signs = {k: torch.randint(-1, 2, t.shape, generator=draws) for k, t in update.tensors.items()}
-        moved = {k: t * (1 + torch.finfo(t.dtype).eps * signs[k]) for k, t in update.tensors.items()}
-        assert torch.equal(attack.recover(update.replace(moved)).counts, y.bincount(minlength=N))
+    signs = {k: torch.randint(-1, 2, t.shape, generator=draws) for k, t in update.tensors.items()}
+    moved = {k: t * (1 + torch.finfo(t.dtype).eps * signs[k]) for k, t in update.tensors.items()}
+    assert torch.equal(attack.recover(update.replace(moved)).counts, y.bincount(minlength=N))
 
 
 def test_counts_nearest_to_a_solution_are_searched_further(monkeypatch):
@@ -170,12 +169,6 @@ def test_whatever_the_equations_do_not_hold_for_is_refused(make):
     model = network()
     with pytest.raises(ValueError, match=r"head splitting reads|tells \d+ samples apart|finds \d+ of \d+ samples"):
         head_splitting.recover(make(model, *batch(7)), model)
-
-
-def test_with_images_noise_is_refused_too():
-    model = rectified()
-    with pytest.raises(ValueError, match=r"samples|label counts"):
-        head_splitting.recover(REFUSED["noise"](model, *batch(7)), model, aux=images())
 
 
 @pytest.mark.parametrize("count", [N, joint.MAX_SAMPLES + 1])

@@ -82,13 +82,6 @@ def test_layers_on_rows_have_their_own_gradients(has_norm):
             assert torch.allclose(got[place], expected)
 
 
-def test_gradients_of_several_steps_need_no_rate():
-    model = tiny()
-    x, y = batch(2, 1)
-    update = dataclasses.replace(fedavg(model, x, y, 0.01), lr=None)
-    assert agic.reconstruct(update, model, labels=y.flatten(), iterations=1).shape[-3:] == SHAPE
-
-
 @pytest.mark.parametrize(("training", "side_by_side"), [(False, False), (True, True)])
 def test_stacked_gradients_and_their_derivative_are_those_of_each_alone(training, side_by_side, monkeypatch):
     for module in ("convolution", "layers"):
@@ -157,25 +150,22 @@ def situation(n=2, size=1):
 
 def test_reconstructions_together_are_those_alone_and_come_near_the_images():
     model, _x, y, updates = situation()
-    together = invg.invert_many(updates, model, y, iterations=150)
-    alone = invg.invert_many(updates[:1], model, y[:1], iterations=150)
+    together = invg.invert_many(updates, model, y, iterations=100)
+    alone = invg.invert_many(updates[:1], model, y[:1], iterations=100)
     torch.testing.assert_close(together.images[:1], alone.images, atol=1e-6, rtol=0)
     early = invg.invert_many(updates, model, y, iterations=1)
     assert (together.values < 0.25 * early.values).all()
     assert 0 <= together.images.min() <= together.images.max() <= 1
-    assert torch.equal(together.images, invg.reconstruct(updates, model, labels=y, iterations=150))
+    assert torch.equal(early.images, invg.reconstruct(updates, model, labels=y, iterations=1))
 
 
 def test_a_start_depends_on_its_seed_and_not_its_position():
     model, _, y, updates = situation(3)
     seeds = [7, 4, 2**63 - 1]  # as large as those of a sweep
-    stack = invg.invert_many(updates, model, y, iterations=40, seed=seeds).images
-    for n in (0, 2):
-        alone = invg.invert_many(updates[n : n + 1], model, y[n : n + 1], iterations=40, seed=seeds[n : n + 1]).images
-        torch.testing.assert_close(stack[n : n + 1], alone, atol=1e-6, rtol=0)
-    moved = invg.invert_many(updates[::-1], model, y.flip(0), iterations=40, seed=seeds[::-1]).images
+    stack = invg.invert_many(updates, model, y, iterations=10, seed=seeds).images
+    moved = invg.invert_many(updates[::-1], model, y.flip(0), iterations=10, seed=seeds[::-1]).images
     torch.testing.assert_close(moved.flip(0), stack, atol=1e-6, rtol=0)
-    assert not torch.allclose(stack, invg.invert_many(updates, model, y, iterations=40, seed=7).images, atol=1e-2)
+    assert not torch.allclose(stack, invg.invert_many(updates, model, y, iterations=10, seed=7).images, atol=1e-2)
 
 
 def test_a_normalising_models_box_is_that_of_its_pixels():
@@ -219,15 +209,6 @@ def test_a_norm_before_the_first_convolution_has_its_weight():
     update = fedsgd(model, torch.rand(2, *SHAPE), torch.tensor([1, 2]))
     weights = agic.layer_weights(3.0, relu=False)(update, model)
     assert list(weights.values()) == [1, 1, 1, 1, 3, 3, 2, 2]
-
-
-def test_descents_have_the_published_settings():
-    """InvG's learning rate falls after 3/8, 5/8 and 7/8 of the iterations; the other numbers are AGIC's, Sec. V-A."""
-    assert invg.INVG.decay == (3 / 8, 5 / 8, 7 / 8)
-    assert (invg.INVG.distance, dlg.DLG.distance, dlg.DLG_ADAM.distance) == ("cosine", "l2", "l2")
-    assert (invg.INVG.lr, invg.INVG.signed, invg.INVG.total_variation, invg.ITERATIONS) == (0.1, True, 1e-4, 10_000)
-    assert (dlg.DLG.lr, dlg.DLG.optimiser, dlg.DLG_ADAM.lr, dlg.DLG_ADAM.optimiser) == (1, "lbfgs", 0.1, "adam")
-    assert (agic.BETA, agic.GAMMAS) == (50, (1, 0.1))
 
 
 @pytest.mark.parametrize("shape", ["linear", "log", "exp"])
@@ -316,19 +297,14 @@ def test_bad_input():
     dense = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)).double()
     dense.input_shape = SHAPE
     flat, weights = fedsgd(dense, x[0], y[0]), lambda update, model: {}
-    steps, pairs = fedavg(model, x, y, 0.1, "delta"), ([updates[:1], [flat]], [model, dense], [y[:1], y[:1]])
+    pairs = [updates[:1], [flat]], [model, dense], [y[:1], y[:1]]
     for word, call in (
         ("convolutions", lambda: agic.reconstruct(flat, dense, labels=y[0], iterations=1)),
         ("different models", lambda: agic.invert_many(*pairs, weights=weights, iterations=1)),
         ("2 images", lambda: agic.invert_many([updates], [model], [y], index=[[0, 1]], iterations=1)),
-        ("labels", lambda: invg.invert_many(updates, model, y[:1], iterations=1)),
         ("labels", lambda: invg.invert_many(updates, model, y + 4, iterations=1)),
-        ("labels", lambda: invg.reconstruct([steps], model, iterations=1)),
-        ("square", lambda: agic.layer_function("square", 3, 2.0)),
         ("beta", lambda: agic.layer_function("linear", 3, 0)),
-        ("iterations", lambda: invg.invert_many(updates, model, y, iterations=0)),
         ("seed", lambda: invg.invert_many(updates, model, y, iterations=1, seed=[0])),
-        ("2 and 3 images", lambda: agic.greedy_pairs(torch.zeros(2, 3))),
     ):
         with pytest.raises(ValueError, match=word):
             call()
@@ -343,13 +319,3 @@ def test_models_without_a_stacked_form_are_inverted_one_by_one():
     updates = [fedsgd(model, a, b) for a, b in zip(x, y, strict=True)]
     together = invg.invert_many(updates, model, y, iterations=5)
     assert torch.equal(together.images[:1], invg.invert_many(updates[:1], model, y[:1], iterations=5).images)
-
-
-def test_inversions_run_without_glibc(monkeypatch):
-    def no_library(name):
-        raise OSError("no such library")
-
-    model, _, y, updates = situation()
-    expected = invg.invert_many(updates, model, y, iterations=2).images
-    monkeypatch.setattr(engine.ctypes, "CDLL", no_library)
-    assert invg.invert_many(updates, model, y, iterations=2).images.equal(expected)

@@ -29,7 +29,7 @@ from fedleak.models import build, head_pass
 
 @pytest.fixture(scope="module")
 def attacker():
-    return learned.train(MODEL, pool(), B, iterations=60)
+    return learned.train(MODEL, pool(), B, iterations=30)
 
 
 def test_neurons_dead_on_auxiliary_images_may_be_clients():
@@ -114,14 +114,6 @@ def test_once_trained_it_reads_with_all_images_and_all_equations(train_loss):
     torch.testing.assert_close(*solved, atol=1e-6, rtol=0)
 
 
-def test_formulas_stay_fixed_where_noise_is_not_of_images_alone():
-    local = learned.train(MODEL, pool(), B, iterations=1, local=LocalSteps(2, 0.1))
-    noisy = learned.train(MODEL, pool(), B, iterations=1, defence=lambda clients, seed: PureNoise(0.3, seed))
-    before = Reader(MODEL, pool().split_in_two(0, 0.8)[0])
-    for attacker in (local, noisy):
-        torch.testing.assert_close(attacker.reader.projected_means, before.projected_means)
-
-
 def test_minimise_solves_what_can_be_solved_by_hand():
     quadratic = torch.diag(torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64))
     inside = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
@@ -142,12 +134,6 @@ def test_who_knows_of_one_class_names_one_class(attacker):
     mixed, _ = drawn(20, seed=22, composition="balanced")  # its simulation has no such batches
     named = [[(reader.read(u, MODEL).counts > 0).sum().item() for u in mixed] for reader in (informed, attacker)]
     assert sum(named[0]) < sum(named[1])
-
-
-@pytest.mark.parametrize(("per_class", "iterations"), [(1, 2), (40, 1), (40, 11)])
-def test_training_works_with_few_images_and_any_number_of_iterations(per_class, iterations):
-    (update,), _ = drawn(1, seed=1)
-    assert learned.train(MODEL, pool(per_class), B, iterations=iterations).read(update, MODEL).counts.sum() == B
 
 
 def test_a_single_sample_is_named_exactly():
@@ -210,17 +196,6 @@ def test_training_that_would_take_too_long_is_not_begun():
     learned.train(MODEL, pool(), B, iterations=few, seconds=0.001)
 
 
-@pytest.mark.slow
-def test_without_the_bias_it_reads_the_weights_alone():
-    updates, truth = drawn(60, seed=6)
-    bare = [u.replace({k: t for k, t in u.tensors.items() if not k.endswith("bias")}) for u in updates]
-    attacker = learned.train(MODEL, pool(), B, iterations=150, bias=False)
-    counts = torch.stack([attacker.read(update, MODEL).counts for update in bare])
-    even = torch.full_like(truth, B // CLASSES)
-    assert instance_accuracy(counts, truth).mean() > instance_accuracy(even, truth).mean() + 0.1
-    assert torch.equal(learned.recover(bare[0], MODEL, pool(), iterations=150), counts[0])
-
-
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
 def test_an_update_changed_on_its_way_is_told_apart(attacker, precision):
     model, clients = copy.deepcopy(MODEL).to(precision), pool(seed=9)
@@ -247,7 +222,7 @@ def test_what_cannot_be_learned_is_refused(attacker):
     aux = pool()
     steps = fedavg(MODEL, aux.x[:6].view(2, 3, *SHAPE), aux.y[:6].view(2, 3), 0.1)
     rateless, larger = dataclasses.replace(steps, lr=None), dataclasses.replace(update, samples=7)
-    wide, other = build("fcn3", SHAPE, 201, seed=0), build("fcn3", SHAPE, 4, seed=0)
+    wide = build("fcn3", SHAPE, 201, seed=0)
     many = Images(torch.rand(201, *SHAPE), torch.arange(201), tuple(map(str, range(201))), "r", "train", False, "", "")
     lost = build("fcn3", SHAPE, CLASSES, seed=0)
     nn.init.constant_(next(lost.parameters()), float("nan"))
@@ -255,27 +230,20 @@ def test_what_cannot_be_learned_is_refused(attacker):
     for what, message in (
         (lambda: learned.train(wide, many, B), "201"),
         (lambda: learned.train(lost, aux, B), "NaN"),
-        (lambda: learned.train(MODEL, "images", B), "auxiliary data"),
         (lambda: learned.recover(rateless, MODEL, aux), "lr"),
-        (lambda: learned.train(MODEL, aux, 0), "samples"),
         (lambda: learned.train(MODEL, aux, 10**6), "samples"),
-        (lambda: learned.train(MODEL, aux, B, iterations=0), "iterations"),
-        (lambda: learned.train(MODEL, aux, B, batches=0), "batches"),
         (lambda: learned.train(MODEL, aux, B, level=1.0), "level"),
-        (lambda: learned.train(MODEL, aux, B, train_loss=0.0), "loss"),
         (lambda: learned.train(MODEL, aux, B, train_loss=1.0, local=local), "local step"),
         (lambda: learned.train(MODEL, aux, B, prior=outside), "labels"),
         (lambda: attacker.read(larger, MODEL), "6 samples"),
-        (lambda: attacker.read(update, other), "shape"),
     ):
         with pytest.raises(ValueError, match=message):
             what()
 
 
-@pytest.mark.parametrize("batches", [16, 100])
-def test_portions_of_the_simulated_clients_train_as_well(batches, monkeypatch):
+def test_portions_of_the_simulated_clients_train_as_well(monkeypatch):
     """Clients are drawn many at a time and serve two iterations in portions, after five that have their own."""
-    draw, sizes = Pool.draw, []
+    draw, sizes, batches = Pool.draw, [], 100
     monkeypatch.setattr(Pool, "draw", lambda self, n, *rest: (sizes.append(n), draw(self, n, *rest))[1])
     attacker = learned.train(MODEL, pool(), B, iterations=30, batches=batches)
     scaling, *simulated, _calibration = sizes

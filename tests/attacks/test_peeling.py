@@ -160,13 +160,6 @@ def test_reasons_are_said():
         peeling.peel(update.without("0.bias"), model, 0)
 
 
-def test_the_format_is_the_values_own():
-    values = torch.tensor([1 / 3, 1.0], dtype=torch.float64)
-    assert peeling.find_precision(values) == torch.float64
-    for one in (torch.float32, torch.float16, torch.bfloat16):
-        assert peeling.find_precision(values.to(one).double()) == one
-
-
 def test_the_result_tells_proven_labels_from_estimates():
     """A sample that is there twice is not proven: its coefficient is another."""
     model = network(120, precision=torch.float32)

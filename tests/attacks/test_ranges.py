@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedleak.attacks.images import agic, dlg, invg, mandrake
-from fedleak.attacks.images.ranges import UNCHECKED
+from fedleak.attacks.images.ranges import UNCHECKED, contradiction
 from fedleak.federated import fedavg, fedsgd
 
 SHAPE, LABELS = (1, 6, 6), torch.tensor([2, 0])
@@ -49,6 +49,8 @@ def test_a_first_layers_gradient_excludes_pixels(attack):
     assert not invert(model, x, attack, box=(-2, 2))
     assert not invert(model, x, attack, box=None)
     assert not invert(model, pixels(), attack)
+    for withheld in ("1.weight", "1.bias"):
+        assert not contradiction(fedsgd(model, x, LABELS).without(withheld), model, SHAPE, *torch.tensor([0.0, 1.0]))
 
 
 def test_local_steps_exclude_pixels_as_one_does():

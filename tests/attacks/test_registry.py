@@ -9,7 +9,6 @@ import torch
 from fedleak.attacks.registry import (
     ADVERSARIES,
     EAVESDROPPER,
-    MALICIOUS_AGGREGATOR,
     NOBODY,
     RESTRICTED,
     WHITE_BOX,
@@ -66,12 +65,6 @@ def test_what_an_adversary_sees_and_may_do_counts_too():
     malicious = dataclasses.replace(llg, name="malicious", server="malicious", sees="aggregate")
     assert malicious.lacking(EAVESDROPPER) == ["the power to change the model it sends out"]
     assert malicious.lacking(dataclasses.replace(EAVESDROPPER, server="malicious", sees="aggregate")) == []
-
-
-def test_aggregates_give_a_malicious_server_what_needs_no_update():
-    possible = {attack.name for attack in all_attacks() if not attack.lacking(MALICIOUS_AGGREGATOR)}
-    assert "LIA-SA" in possible
-    assert not possible & {"LLG", "LLG+", "iLRG", "DLG"}
 
 
 def test_unknown_attacks_and_taken_names():

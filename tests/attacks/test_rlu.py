@@ -192,9 +192,6 @@ def test_bad_input():
         ("bias", lambda: rlu.recover(update, without_bias, aux)),
         ("learning rate", lambda: rlu.recover(without_lr, model, aux)),
         ("scheme", lambda: rlu.recover(update, model, aux, scheme=Scheme("fedavg", 0.05, 4))),
-        ("history", lambda: rlu.recover(update, model, aux, history=torch.zeros(3))),
-        ("trajectory", lambda: rlu.recover(update, model, aux, trajectory="straight")),
-        ("confidence", lambda: rlu.recover(update, model, aux, confidence="guess")),
         ("scaffold", lambda: whole_head.recover(update, model, aux, scheme=Scheme("scaffold", 0.05, 5))),
     ):
         with pytest.raises(ValueError, match=word):

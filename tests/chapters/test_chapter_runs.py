@@ -176,7 +176,7 @@ def test_claims_and_their_verdict(recorded):
         f"{recorded['never']:.2f}"
 
 
-def test_the_evidence_page_has_every_value_record_and_trial_and_no_pictures(recorded, monkeypatch):
+def test_the_evidence_page_has_every_value_record_and_trial(recorded, monkeypatch):
     text = page("tiny")
     assert "<th>rule</th>" in text
     assert "takes a GPU" in text
@@ -218,7 +218,7 @@ NOTES = {"tab-tiny-1": own, "fig-far": far}
 """
 
 
-def test_notes_stand_with_their_values_or_under_a_heading_of_their_own(recorded, tiny):
+def test_notes_stand_with_their_values_or_alone(recorded, tiny):
     (tiny / "notebooks/tiny/notes.py").write_text(NOTES)
     values, rest = page("tiny").split("## Where the recorded runs come from")[0].split("## Notes")
     assert "Beside its values." in values

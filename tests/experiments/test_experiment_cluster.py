@@ -55,11 +55,6 @@ def rows(out, scheduler="", function=trial, axis=AXIS):
     return running.run("llg", experiment, Context("cpu"), experiment.settings("quick"), **how)
 
 
-def finished(out):
-    """The units in a folder of the cache."""
-    return [line for file in out.glob("*.jsonl") for line in file.read_text().splitlines() if '"rows"' in line]
-
-
 @pytest.fixture(autouse=True)
 def sent_by_value():
     """The functions of this file are in no module that a worker has, like those of a notebook."""
@@ -121,15 +116,6 @@ def test_an_error_of_a_trial_comes_back_with_its_worker(in_threads, monkeypatch)
         with pytest.raises(error) as raised:
             computed(in_threads, call, ())
         assert raised.value.__notes__[0].startswith("on worker inproc://")
-
-
-def test_a_worker_with_other_versions_is_named(in_threads, monkeypatch):
-    local_versions = cluster.versions()
-    assert {"Python", "torch", "fedleak", "code of fedleak"} <= set(local_versions)
-    wanted = iter([local_versions | {"torch": "1.0", "code of fedleak": "another"}])
-    monkeypatch.setattr(cluster, "versions", lambda: next(wanted, local_versions))
-    with pytest.raises(RuntimeError, match=r"torch 2\.\S+ instead of 1\.0"):
-        computed(in_threads, len, ("four",))
 
 
 # --- two worker processes ----------------------------------------------------------------------------------------
@@ -203,13 +189,3 @@ def test_a_trial_that_kills_every_worker_is_named(tmp_path, log, workers, monkey
     monkeypatch.setitem(globals(), "DEADLY", 3)
     with pytest.raises(KilledWorker, match=r"\{'a': 3\}"):
         rows(tmp_path / "out", workers.scheduler_address, axis=[3])
-
-
-@pytest.mark.slow
-def test_a_scheduler_that_goes_away_is_an_error(tmp_path, log, monkeypatch):
-    monkeypatch.setitem(globals(), "PAUSE", 0.4)
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as short:
-        thread = when(lambda: finished(tmp_path / "out"), short.close)
-        with pytest.raises(ConnectionError, match="gone away"):
-            rows(tmp_path / "out", short.scheduler_address)
-        thread.join()

@@ -66,7 +66,7 @@ def test_a_bounded_means_interval_holds_it_also_at_the_boundary(kind, mean, labe
 
 
 @pytest.mark.parametrize("n", [3, 4, 8, 20])
-def test_an_interval_of_few_values_holds_the_mean_as_often_as_it_says(n):
+def test_intervals_of_few_values_cover_as_they_say(n):
     draws = np.random.default_rng(n).normal(size=(2000, n))
     low, high = np.array([interval(values, NUMBER) for values in draws]).T
     assert np.mean((low <= 0) & (high >= 0)) == pytest.approx(0.95, abs=0.015)
@@ -145,7 +145,7 @@ def test_only_the_cells_that_a_statistic_hangs_on_count():
     assert {*zip(above["data"], above["rule"], strict=True)} == {("m", "ours"), ("c", "ours"), ("m", "theirs")}
 
 
-def test_a_claim_is_a_statistic_of_cells_with_a_paired_interval():
+def test_a_claims_interval_is_paired_by_trial():
     noise = np.linspace(0, 0.5, 20)
     rows = rows_of({"ours": noise + 0.1, "theirs": noise})
     cells = claims.Cells(rows, ["data", "rule"], "iacc", "rule")

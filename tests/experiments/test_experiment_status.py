@@ -50,7 +50,7 @@ def test_a_setting_that_was_not_recorded_is_a_difference():
     assert "side not recorded, paper 32" in map(str, status.differences(TABLE, ours, TABLE.rows[0]))
 
 
-def test_an_earlier_record_has_the_settings_that_it_does_not_name():
+def test_an_earlier_record_has_the_settings_it_leaves_out():
     rules = [{"setting": "side", "when": {"net": "vgg16"}, "is": 32}, {"setting": "side", "is": 16}, {"setting": "lr"}]
     table = Table("rlu", "no-such-file", HEAD, {}, rules)
     ours = {k: v for k, v in OURS.items() if k != "side"}
@@ -63,15 +63,16 @@ def test_an_earlier_record_has_the_settings_that_it_does_not_name():
 
 def test_candidates_are_ordered_by_closeness_then_number_of_trials():
     rows = [OURS | {"side": 16, "n": 90}, OURS | {"n": 5}, OURS | {"n": 9, "iacc": 0.91}, OURS | {"n": 2, "net": "x"}]
+    rows += [OURS | {"n": status.MIN_VALUES}, OURS | {"n": status.MIN_VALUES - 1}]
     candidates = status.candidates(TABLE, rows, TABLE.rows[0])
-    assert [row["n"] for row, _ in candidates] == [9, 5, 90, 2]
+    assert [row["n"] for row, _ in candidates] == [9, 5, 3, 90, 2, 2]
     ((closest, *others),) = status.from_table(TABLE, rows).values()
     assert (closest.ours, closest.low, closest.high, closest.n) == (0.91, 0.88, 0.92, 9)
-    assert [other.n for other in others] == [5, 90, 2]
+    assert [other.n for other in others] == [5, 3, 90, 2, 2]
     assert status.from_table(TABLE, [])["id"][0].ours is None
 
 
-def test_a_claim_inherits_the_differences_of_all_its_cells_and_counts_them():
+def test_a_claim_inherits_and_counts_its_cells_differences():
     wide = Table("rlu", "no-such-file", HEAD | {"axes": {**HEAD["axes"], "data": ["cifar10", "svhn"]}}, {})
     differences = {str(d) for d in status.of_cells(wide, [OURS | {"rule": "mine", "side": 16}], {})}
     assert "side 16, paper 32" in differences
@@ -85,7 +86,7 @@ def test_all_rows_of_a_claim_count(changes, setting):
         assert {d.setting for d in status.of_cells(TABLE, rows, {}) if not d.why} == {setting}
 
 
-def test_what_the_paper_leaves_open_stays_open_where_nothing_was_measured():
+def test_an_unprinted_setting_stays_open_without_a_measurement():
     cell = {"data": "cifar10", "lr": "?", "steps": 2.0}
     head = {"keys": ["data"], "fixed": cell, "axes": {"batch_size": [1, 2]}}
     value = item(column="asr", cell=cell)

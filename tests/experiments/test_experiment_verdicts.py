@@ -177,7 +177,7 @@ def trials(shift, noise=0.02, cells=12, count=20):
     )  # fmt: skip
 
 
-def test_a_transport_that_holds_covers_what_is_known_and_another_is_found_out():
+def test_a_backtest_tells_a_transport_that_holds_from_another():
     backtest = choices.backtest(trials({"a": 0.1, "b": 0.1}), ["cell"], {"acc": MEAN})
     assert (backtest.values, backtest.trusted) == (24, True)
     backtest = choices.backtest(trials({"a": 0.3, "b": 0.0}), ["cell"], {"acc": MEAN})
@@ -213,7 +213,7 @@ def test_an_effect_is_of_the_rows_with_the_same_settings(monkeypatch):
     assert transport.effect("x", {"lr": 0.01}, "psnr") is None
 
 
-def test_an_effect_counts_only_at_the_settings_that_its_record_had(monkeypatch):
+def test_an_effect_counts_only_at_its_records_settings(monkeypatch):
     facts = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {}}}
     monkeypatch.setattr(choices.records, "recorded", lambda paper, record: (trials({"a": 0.1}, cells=1), facts))
     rules = Choices(transports=(Transport(("images",), "reduced", "few", only={"mode": "frozen"}),))

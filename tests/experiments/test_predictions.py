@@ -18,7 +18,7 @@ FROZEN = {
 
 
 @pytest.mark.parametrize("chapter", FROZEN)
-def test_texts_and_bounds_are_those_that_were_committed_before_the_runs(chapter):
+def test_texts_and_bounds_are_those_committed_before_the_runs(chapter):
     items = published.load(chapter).items.values()
     content = [[item.id, item.claim, item.kind, item.published, item.tolerance] for item in items]
     body = json.dumps(content, ensure_ascii=False).encode()

@@ -33,7 +33,7 @@ def judged(point, **changes):
 
 
 @pytest.mark.parametrize(("printed", "expected"), [(0.88, OPEN), (0.95, DIFFERS)])
-def test_a_mean_of_two_kinds_misses_only_what_no_network_gives(printed, expected):
+def test_a_mean_of_two_kinds_may_miss_the_print(printed, expected):
     point = Measured("a", 0.62, 0.5, 0.74, 40, groups=two_kinds(TWO))
     assert judged(point, published=printed, attack=False) == expected
 

@@ -15,7 +15,7 @@ def normed():
     return nn.Sequential(nn.Linear(6, 50), nn.BatchNorm1d(50), nn.ReLU(), nn.Linear(50, 3)).train()
 
 
-def test_a_samples_memory_is_that_of_its_largest_layer_or_of_all():
+def test_a_samples_memory_is_its_largest_layers_or_all():
     model, x = normed(), torch.rand(4, 6)
     assert bytes_per_sample(model, x) == 4 * 100
     assert bytes_per_sample(model, x, has_graph=True) == 4 * (6 + 56 + 100 + 100 + 53)
