@@ -150,13 +150,12 @@ def situation(n=2, size=1):
 
 def test_reconstructions_together_are_those_alone_and_come_near_the_images():
     model, _x, y, updates = situation()
-    together = invg.invert_many(updates, model, y, iterations=100)
-    alone = invg.invert_many(updates[:1], model, y[:1], iterations=100)
-    torch.testing.assert_close(together.images[:1], alone.images, atol=1e-6, rtol=0)
-    early = invg.invert_many(updates, model, y, iterations=1)
-    assert (together.values < 0.25 * early.values).all()
+    early, together = (invg.invert_many(updates, model, y, iterations=n) for n in (10, 150))
+    alone = invg.invert_many(updates[:1], model, y[:1], iterations=10)
+    torch.testing.assert_close(early.images[:1], alone.images, atol=1e-6, rtol=0)
+    assert (together.values < 0.4 * early.values).all()
     assert 0 <= together.images.min() <= together.images.max() <= 1
-    assert torch.equal(early.images, invg.reconstruct(updates, model, labels=y, iterations=1))
+    assert torch.equal(early.images, invg.reconstruct(updates, model, labels=y, iterations=10))
 
 
 def test_a_start_depends_on_its_seed_and_not_its_position():
