@@ -105,12 +105,13 @@ def test_figures_link_to_the_records_of_their_rows():
 # --- executed notebooks ------------------------------------------------------------------------------------------
 
 
-def notebook_text(*sources, injected=None):
-    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+def notebook_text(*sources, injected=None, text="Before."):
+    outputs = [nbformat.v4.new_output("stream", text="2")] if injected else []
+    cells = [nbformat.v4.new_code_cell(source, outputs=outputs) for source in sources]
     cells[0].metadata["tags"] = ["parameters"]
     if injected:
         cells.insert(1, nbformat.v4.new_code_cell(injected, metadata={"tags": ["injected-parameters"]}))
-    return nbformat.writes(nbformat.v4.new_notebook(cells=cells))
+    return nbformat.writes(nbformat.v4.new_notebook(cells=[*cells, nbformat.v4.new_markdown_cell(text)]))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_the_executed_copy_is_swapped_in_or_warned_of(tmp_path, monkeypatch, cop
     warned = []
     monkeypatch.setattr(executed.logger, "warning", lambda text, *words, **_: warned.append(text % words))
     env = SimpleNamespace(doc2path=lambda name: f"{name}.ipynb", note_dependency=lambda path: None)
-    sphinx, source = SimpleNamespace(srcdir=tmp_path, env=env), [notebook_text("a = 1", "a")]
+    sphinx, source = SimpleNamespace(srcdir=tmp_path, env=env), [notebook_text("a = 1", "a", text="Now.")]
     if copy:
         place = executed.executed_copy(sphinx, "notebooks/llg")
         place.parent.mkdir(parents=True)
@@ -136,6 +137,7 @@ def test_the_executed_copy_is_swapped_in_or_warned_of(tmp_path, monkeypatch, cop
         assert warning in message
         return
     cells = nbformat.reads(source[0], as_version=4).cells
-    assert [cell.source for cell in cells] == ["a = 1", "a"]  # papermill's own cell is no part of a page
+    assert [cell.source for cell in cells] == ["a = 1", "a", "Now."]  # papermill's own cell is no part of a page
+    assert cells[1].outputs[0].text == "2"
     assert cells[0].metadata["tags"] == ["parameters", "hide-input"]
     assert not warned

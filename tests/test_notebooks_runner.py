@@ -124,6 +124,7 @@ def test_the_fingerprint_follows_what_the_result_follows_from(checkout):
     fingerprints = [now()]
     notebook = nbformat.read(paths.source_notebook("tiny"), as_version=4)
     notebook.metadata["edited"] = "on a Monday"
+    notebook.cells[0].source = "# A better title"
     nbformat.write(notebook, paths.source_notebook("tiny"))
     (checkout / "data" / "results" / "other.csv").write_text("1\n")
     assert now() == fingerprints[0]

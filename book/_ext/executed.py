@@ -1,7 +1,7 @@
 """Show the executed copy of each notebook: the committed ones have no outputs.
 
 `fedleak book` has papermill leave the copies under `_build/executed/`. A copy that is missing, or that was made
-from other cells than the committed ones, is a warning, and the book is built with warnings as errors.
+from other code than the committed cells', is a warning, and the book is built with warnings as errors.
 """
 
 import json
@@ -32,13 +32,19 @@ def own_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     return [cell for cell in notebook["cells"] if "injected-parameters" not in tags(cell)]
 
 
-def sources(cells: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return type and source of cells."""
-    return [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+def code_of(cells: list[dict[str, Any]]) -> list[str]:
+    """Return the sources of the cells that are executed."""
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+
+
+def with_outputs(cells: list[dict[str, Any]], executed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return cells as they are now, their text and captions too, with the outputs of the same code's execution."""
+    ran = iter([{key: cell[key] for key in ("outputs", "execution_count")} for cell in executed if "outputs" in cell])
+    return [{**cell, **next(ran, {"outputs": []})} if cell["cell_type"] == "code" else cell for cell in cells]
 
 
 def swap_in(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Replace a notebook's text by that of its executed copy."""
+    """Give a notebook the outputs of its executed copy."""
     if not app.env.doc2path(docname).endswith(".ipynb"):
         return
     copy = executed_copy(app, docname)
@@ -46,11 +52,13 @@ def swap_in(app: Sphinx, docname: str, source: list[str]) -> None:
     if not copy.is_file():
         logger.warning("%s has not been executed; run `fedleak book`", docname, type="fedleak")
         return
-    executed = json.loads(copy.read_text(encoding="utf-8"))
-    if sources(own_cells(executed)) != sources(own_cells(json.loads(source[0]))):
+    executed, notebook = json.loads(copy.read_text(encoding="utf-8")), json.loads(source[0])
+    if code_of(own_cells(executed)) != code_of(notebook["cells"]):
         logger.warning("%s has changed since it was executed; run `fedleak book`", docname, type="fedleak")
-    cells = with_rows(paths.chapter_of(Path(docname).name), [folded(cell) for cell in own_cells(executed)])
-    source[0] = json.dumps({**executed, "cells": cells})
+        return
+    cells = with_outputs(notebook["cells"], own_cells(executed))
+    shown = with_rows(paths.chapter_of(Path(docname).name), [folded(cell) for cell in cells])
+    source[0] = json.dumps({**executed, "cells": shown})
 
 
 def folded(cell: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +69,7 @@ def folded(cell: dict[str, Any]) -> dict[str, Any]:
 
 
 def readers_copy(notebook: dict[str, Any]) -> str:
-    """Return a notebook's text without stderr: progress bars, and warnings with paths of this machine."""
+    """Return a notebook's JSON without stderr: progress bars, and warnings with paths of this machine."""
     for cell in notebook["cells"]:
         if "outputs" in cell:
             cell["outputs"] = [output for output in cell["outputs"] if output.get("name") != "stderr"]
@@ -75,7 +83,10 @@ def offer_for_download(app: Sphinx, exception: Exception | None) -> None:
     for docname in app.env.found_docs:
         offered = Path(app.outdir) / "_sources" / f"{docname}.ipynb"
         if offered.is_file() and (copy := executed_copy(app, docname)).is_file():
-            offered.write_text(readers_copy(json.loads(copy.read_text(encoding="utf-8"))), encoding="utf-8")
+            executed = json.loads(copy.read_text(encoding="utf-8"))
+            notebook = json.loads((Path(app.srcdir) / f"{docname}.ipynb").read_text(encoding="utf-8"))
+            cells = with_outputs(notebook["cells"], own_cells(executed))
+            offered.write_text(readers_copy({**executed, "cells": cells}), encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

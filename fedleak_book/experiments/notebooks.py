@@ -107,9 +107,9 @@ def execute(
 
 
 def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
-    """Hash the inputs of a chapter's result except the data sets, whose checksums the chapters print."""
+    """Hash the inputs of a chapter's outputs: its code, not its text; no data sets, whose checksums it prints."""
     cells = nbformat.read(paths.source_notebook(name), as_version=4).cells
-    content: list[Any] = [[(cell.cell_type, cell.source) for cell in cells], dict(parameters)]
+    content: list[Any] = [[cell.source for cell in cells if cell.cell_type == "code"], dict(parameters)]
     top, chapter = paths.root(), paths.chapter_of(name)
     sources = [top / "requirements.lock", *paths.published(chapter).glob("*"), *paths.recorded(chapter).glob("*")]
     sources += [*(top / "fedleak").rglob("*.py"), *(top / "fedleak_book" / "experiments").glob("*.py")]

@@ -10,7 +10,7 @@ from torch import nn
 
 from fedleak import WithheldParameter
 from fedleak.attacks.labels.exact import spear, splitting
-from fedleak.federated import fedsgd
+from fedleak.federated import fedavg, fedsgd
 
 
 def network(*widths, seed=0):
@@ -87,6 +87,7 @@ def test_refusals_name_their_reason():
     bare, narrow = network(40, 6), network(40, 3, 6)
     for word, net, update in (
         ("17 samples", model, fedsgd(model, *batch(17, 40, 6))),
+        ("3 steps", model, fedavg(model, x[:, None], y[:, None], 0.1)),
         ("ReLU", bare, fedsgd(bare, x, y)),
         ("2 samples", model, fedsgd(model, x[[0, 1, 1]], y[[0, 1, 1]])),
         ("3 outputs", narrow, fedsgd(narrow, x, y)),

@@ -12,6 +12,7 @@ from torchvision import datasets
 from torchvision.datasets.utils import calculate_md5
 
 from fedleak.data import load, readers
+from fedleak.data.catalogue import entry
 from fedleak.errors import DataNotFound
 
 RNG = np.random.default_rng(0)
@@ -93,6 +94,7 @@ def test_svhn_layout(tmp_path, monkeypatch):
     monkeypatch.setitem(datasets.SVHN.split_list, "test", ["", path.name, calculate_md5(path)])
     images = load("svhn", "test", root=tmp_path)
     assert images.y.tolist() == [0, 1, 2, 9]
+    assert images.n_classes == entry("svhn").n_classes
     assert torch.equal((images.x[1] * 255).round().byte(), torch.from_numpy(pixels[..., 1]).permute(2, 0, 1))
     with pytest.raises(DataNotFound):
         load("svhn", "train", root=tmp_path)
