@@ -185,8 +185,8 @@ def _invert_once(case: Case, done: Trial, update: Update, ranking: Iterable[Atta
         counts = next((c for c in answers if c is not None and c.sum() == update.samples), None)
         if counts is None:
             raise ValueError("it needs the labels first, and no label attack names as many as there are samples")
-        options: dict[str, Any] = {} if is_pixels else {"box": (low, high)}
-        options |= {"labels": torch.arange(len(counts)).repeat_interleave(counts), "seed": case.setup.seed}
+        options: dict[str, Any] = {"box": (0.0, 1.0) if is_pixels else (low, high), "seed": case.setup.seed}
+        options["labels"] = torch.arange(len(counts)).repeat_interleave(counts)
         images = attack(update, case.attacked.model, adversary=adversary, iterations=case.setup.images, **options)
     except EXPECTED_FAILURES as error:
         return ImageResult(attack.name, str(error).strip().split("\n")[0])

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedleak.attacks.images import agic, dlg, invg, mandrake
-from fedleak.attacks.images.ranges import UNCHECKED, contradiction
+from fedleak.attacks.images import agic, dlg, eluding_sa, invg, mandrake
+from fedleak.attacks.images.ranges import UNCHECKED, clip, contradiction
 from fedleak.federated import fedavg, fedsgd
 
 SHAPE, LABELS = (1, 6, 6), torch.tensor([2, 0])
@@ -35,11 +35,19 @@ def normed(x):
     return model.eval()
 
 
-def invert(model, x, attack=invg.reconstruct, **options):
+def messages(call):
+    """Return which words on the range a call gives: that it is excluded, or that it was not checked."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        attack(fedsgd(model, x, LABELS), model, labels=LABELS, iterations=2, **options)
-    return [str(w.message) for w in caught if "no pixels" in str(w.message)]
+        call()
+    words = {"no pixels": "excluded", UNCHECKED: "unchecked"}
+    return [kind for w in caught for part, kind in words.items() if part in str(w.message)]
+
+
+def invert(model, x, attack=invg.reconstruct, **options):
+    update = fedsgd(model, x, LABELS)
+    heard = messages(lambda: attack(update, model, labels=LABELS, iterations=2, **options))
+    return [word for word in heard if word == "excluded"]
 
 
 @pytest.mark.parametrize("attack", [invg.reconstruct, dlg.reconstruct_adam])
@@ -96,3 +104,69 @@ def test_mandrake_excludes_pixels():
     update = fedsgd(model, spread, LABELS[:1])
     with pytest.warns(UserWarning, match="no pixels"):
         mandrake.reconstruct(update, model, client=0)
+
+
+def convolutional():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Sigmoid(), nn.Flatten(), nn.Linear(32, 3))
+    model.input_shape = SHAPE
+    return model
+
+
+def of_rows():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 24), nn.Sigmoid(), nn.Linear(24, 3))
+    model.input_shape = (5,)
+    return model
+
+
+INVERSIONS = [
+    lambda u, m, **o: invg.reconstruct(u, m, labels=LABELS, iterations=1, **o),
+    lambda u, m, **o: dlg.reconstruct_adam(u, m, labels=LABELS, iterations=1, **o),
+    lambda u, m, **o: dlg.reconstruct(u, m, iterations=1, **o),
+    lambda u, m, **o: eluding_sa.reconstruct(u, m, samples=2, iterations=1, **o),
+]
+IMAGES_ALONE = [lambda u, m, **o: agic.reconstruct(u, m, labels=LABELS, iterations=1, **o)]
+
+
+@pytest.mark.parametrize("attack", INVERSIONS)
+def test_an_inversion_of_rows_assumes_no_range(attack):
+    model = of_rows()
+    update = fedsgd(model, 3 * torch.randn(2, 5), LABELS)
+    assert messages(lambda: attack(update, model)) == []
+
+
+@pytest.mark.parametrize("attack", INVERSIONS)
+def test_an_inversion_of_standardised_images_says_that_they_are_no_pixels(attack):
+    model = connected()
+    update = fedsgd(model, 4 * pixels() - 2, LABELS)
+    assert messages(lambda: attack(update, model)) == ["excluded"]
+
+
+@pytest.mark.parametrize("attack", INVERSIONS + IMAGES_ALONE)
+def test_an_inversion_says_that_pixels_were_assumed(attack):
+    model = convolutional()
+    update = fedsgd(model, pixels(), LABELS)
+    assert messages(lambda: attack(update, model)) == ["unchecked"]
+    assert messages(lambda: attack(update, model, box=(0, 1))) == []
+
+
+@pytest.mark.parametrize("attack", INVERSIONS + IMAGES_ALONE)
+def test_noted_pixels_show_the_range(attack):
+    model = convolutional()
+    model.example_inputs = pixels(8)
+    update = fedsgd(model, pixels(), LABELS)
+    assert messages(lambda: attack(update, model)) == []
+
+
+def test_a_match_without_clipping_shows_the_range():
+    model = convolutional().double()
+    update = fedsgd(model, pixels(1).double(), LABELS[:1])
+    assert messages(lambda: dlg.reconstruct(update, model, iterations=60, seed=1)) == []
+
+
+def test_exact_images_show_the_range_unless_some_leave_it():
+    outside = torch.full(SHAPE, 1.5)
+    kinds = [(pixels(3), []), (torch.stack([*pixels(2), outside]), ["unchecked"]), (outside[None], ["excluded"])]
+    for images, expected in kinds:
+        assert messages(lambda images=images: clip("exact", images, "pixels")) == expected

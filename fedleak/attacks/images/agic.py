@@ -208,8 +208,8 @@ def reconstruct(
             f"approximation is off by {100 * error:.0f} % of the gradient, which is more than AGIC is made for (Eq. 4)",
             stacklevel=2,
         )
-    weights = layer_weights(beta)
-    images = invert_many([update_list], [model], [label_rows], weights=weights, iterations=iterations, **options).images
+    settings: Options = {**options, "iterations": iterations}
+    images = invert_many([update_list], [model], [label_rows], weights=layer_weights(beta), **settings).answer()
     return images[0] if isinstance(updates, Update) else images
 
 

@@ -47,7 +47,7 @@ def match(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **o
 )
 def reconstruct(update: Update, model: nn.Module, *, iterations: int = ITERATIONS, **options: Unpack[Start]) -> Tensor:
     """Reconstruct the images behind an update, ``[samples, C, H, W]``, clipped to `box`; options as for `match`."""
-    return match(update, model, iterations=iterations, **options).clipped()[0]
+    return match(update, model, iterations=iterations, **options).answer()[0]
 
 
 @_DLG(
@@ -74,4 +74,4 @@ def reconstruct_adam(
     """Reconstruct images ``[samples, C, H, W]`` as `reconstruct`, by DLG-Adam; GI infers labels if None are given."""
     update_list, label_rows = labelled(update, model, labels)
     view = View(update_list, model, label_rows)
-    return invert([view], DLG_ADAM, iterations=iterations, **options).clipped()[0]
+    return invert([view], DLG_ADAM, iterations=iterations, **options).answer()[0]

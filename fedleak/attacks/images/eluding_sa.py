@@ -66,7 +66,7 @@ def reconstruct(
     `fedleak.attacks.images.dlg.reconstruct`. The gradient of the head's bias is unknown and thus not matched. Raises
     `WithheldParameter` if no gradient is shared; `ValueError` for gradients that do not fit the model.
     """
-    return dlg.match(target_update(aggregate, model, samples), model, iterations=iterations, **options).clipped()[0]
+    return dlg.match(target_update(aggregate, model, samples), model, iterations=iterations, **options).answer()[0]
 
 
 def clients_models(model: nn.Module, target: int, clients: int, layer: str | None = None) -> Sequence[nn.Module]:

@@ -66,7 +66,7 @@ def invert(
         else:
             result = _adam(problem, dummies, iterations, snapshots)
         _note_range(problem, result, dummies)
-    result.box = problem.box
+    result.box, result.attack = problem.box, descent.name
     nan_iterations = result.diverged[result.diverged >= 0]
     if len(nan_iterations):
         warnings.warn(
@@ -92,20 +92,22 @@ def _warn_of_failure(problem: Problem, result: Inversion) -> None:
 
 
 def _note_range(problem: Problem, result: Inversion, dummies: list[Tensor]) -> None:
-    """Warn if pixels in [0, 1] are assumed and excluded by model, updates or images; note it if nothing excludes them.
+    """Warn if pixels in [0, 1] are assumed and excluded by model, updates or images; note it if nothing shows them.
 
-    The slopes of clipped images at the range's ends are compared with those inside.
+    The slopes of clipped images at the range's ends are compared with those inside. What shows pixels are example
+    inputs that the caller noted, and images that match their gradients without being clipped.
     """
     if not problem.is_assumed:
         return
-    fact, images = problem.contradiction(), result.images
+    fact, images, is_shown = problem.contradiction(), result.images, problem.has_examples
     if not fact and problem.descent.box:
         fact = pressure(images, problem.evaluate(dummies)[1][0], result.values)
     elif not fact and problem.descent.distance == "l2":
         squares = sum(view.epoch_weight * view.squares for view in problem.views)
-        fact = clipping_changes(images[result.values.to(squares) < MATCHED["l2"] * squares])
+        matches = images[result.values.to(squares) < MATCHED["l2"] * squares]
+        fact, is_shown = clipping_changes(matches), is_shown or len(matches) > 0
     if not fact:
-        result.unchecked = (UNCHECKED,)
+        result.unchecked = () if is_shown else (UNCHECKED,)
         return
     smoothed = " and smoothed" if problem.descent.total_variation else ""
     warnings.warn(

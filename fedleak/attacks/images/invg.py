@@ -109,7 +109,8 @@ def reconstruct(
 ) -> Tensor:
     """Reconstruct ``[samples, C, H, W]``, or ``[N, samples, C, H, W]`` from several independent updates.
 
-    Images are in [0, 1]; other inputs have another range, `box`. Layers whose gradient is not shared are constants.
+    Images are in [0, 1], and it warns if this was assumed and nothing shows it; other inputs have another range, `box`.
+    Layers whose gradient is not shared are constants.
 
     Raises `WithheldParameter` if no gradient is shared; `ValueError` for updates that do not fit the model, or several
     local steps without labels.
@@ -126,5 +127,5 @@ def reconstruct(
     if labels is None and (updates if isinstance(updates, Update) else updates[0]).steps > 1:
         raise ValueError("InvG simulates the local steps, and no attack says which label belongs to which: pass labels")
     update_list, label_rows = labelled(updates, model, labels)
-    images = invert_many(update_list, model, label_rows, iterations=iterations, **options).images
+    images = invert_many(update_list, model, label_rows, iterations=iterations, **options).answer()
     return images[0] if isinstance(updates, Update) else images

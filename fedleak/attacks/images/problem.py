@@ -1,6 +1,7 @@
 """The objective of an inversion as a function of the dummy images, and its gradient."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.door import admit
 from fedleak.attacks.images.objective import Distance, View, distance
-from fedleak.attacks.images.ranges import Box, as_range, contradiction
+from fedleak.attacks.images.ranges import Box, as_range, contradiction, example_pixels
 from fedleak.models import head
 from fedleak.models.zoo import Normalise
 
@@ -71,10 +72,17 @@ class Inversion:
     """Range of the inputs, if they have one."""
     unchecked: tuple[str, ...] = ()
     """Assumptions that were not checked: they may hold or not."""
+    attack: str = ""
 
     def clipped(self) -> Tensor:
         """Return the images in their range."""
         return self.images if self.box is None else self.images.clamp(*self.box)
+
+    def answer(self) -> Tensor:
+        """Return the images in their range, and warn of each unchecked assumption."""
+        for assumption in self.unchecked:
+            warnings.warn(f"{self.attack}: {assumption}", stacklevel=3)
+        return self.clipped()
 
 
 class Problem:
@@ -112,6 +120,7 @@ class Problem:
         self.box = as_range(box, self.is_image)
         self.low, self.high = ((edge - self.mean) / self.std for edge in self.box or (-math.inf, math.inf))
         self.is_assumed = isinstance(box, str) and self.box is not None
+        self.has_examples = any(example_pixels(view.model) is not None for view in views)
 
     def contradiction(self) -> str:
         """Return the fact in model or updates by which the inputs are no pixels in [0, 1]; "" without one."""

@@ -64,8 +64,7 @@ def contradiction(update: Update, model: nn.Module, shape: tuple[int, ...], low:
     inputs that the caller noted, a first fully connected layer's gradient, whose rows are combinations of the inputs,
     and the running statistics of a batch norm behind the first layer.
     """
-    example = getattr(model, "example_inputs", None)
-    pixels = example if isinstance(example, Tensor) and example.is_floating_point() and low.dim() == 0 else None
+    pixels = example_pixels(model) if low.dim() == 0 else None
     if pixels is not None and _leaves(pixels, low, high) > OUTSIDE:
         return f"model.example_inputs reach from {float(pixels.min()):.2g} to {float(pixels.max()):.2g}"
     first = first_layer(model, shape, low, high)
@@ -76,6 +75,12 @@ def contradiction(update: Update, model: nn.Module, shape: tuple[int, ...], low:
     if first.norm is not None and _statistics_leave(first, low, high):
         return "the running statistics of the first batch norm are none of such inputs"
     return ""
+
+
+def example_pixels(model: nn.Module) -> Tensor | None:
+    """Return the example inputs that the caller noted, ``model.example_inputs``; None for tokens, or without any."""
+    example = getattr(model, "example_inputs", None)
+    return example if isinstance(example, Tensor) and example.is_floating_point() else None
 
 
 def _leaves(x: Tensor, low: Any, high: Any) -> float:
@@ -94,12 +99,14 @@ def clipping_changes(matches: Tensor) -> str:
 def clip(name: str, images: Tensor, box: Box) -> Tensor:
     """Return an attack's exact images ``[N, ...]`` in their range.
 
-    Warns if pixels in [0, 1] are assumed, and most of the images leave this range.
+    Warns if pixels in [0, 1] are assumed and images leave this range: most of them contradict it, fewer may be wrong.
     """
     pixel_range = as_range(box, images.dim() > 3)
     facts = [clipping_changes(image) for image in images] if pixel_range and box == "pixels" else []
-    if 2 * sum(map(bool, facts)) > len(facts):
-        warnings.warn(f"{name}: the inputs are no pixels in [0, 1]: {max(facts)}; {ADVICE}", stacklevel=3)
+    if any(facts):
+        is_excluded = 2 * sum(map(bool, facts)) > len(facts)
+        excluded = f"the inputs are no pixels in [0, 1]: {max(facts)}; {ADVICE}"
+        warnings.warn(f"{name}: {excluded if is_excluded else UNCHECKED}", stacklevel=3)
     return images if pixel_range is None else images.clamp(*pixel_range)
 
 
