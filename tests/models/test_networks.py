@@ -38,6 +38,7 @@ def test_shapes_chain(name, shape):
         # 6 * 25 + 6, 16 * 6 * 9 + 16, 576 * 120 + 120, 120 * 84 + 84, 84 * 10 + 10
         ("lenet", (1, 32, 32), 10, 156 + 880 + 69_240 + 10_164 + 850),
         ("vgg11_bn", (3, 32, 32), 10, 28_149_514),  # behind LIA-SA's Table II
+        ("vgg11", (1, 32, 32), 10, 9_220_480 - 2 * 64 * 9 + 513 * 4096 + 4097 * 4096 + 4097 * 10),  # of one channel
         ("resnet20-4", (3, 32, 32), 10, 4_327_754),
         # He et al. (2016, Table 6) print 0.46 M with shortcuts that have none; here two are convolutions and norms
         ("resnet32", (3, 32, 32), 10, 464_154 + (16 * 32 + 2 * 32) + (32 * 64 + 2 * 64)),
