@@ -9,6 +9,7 @@ from torch import nn
 from fedleak.attacks.labels import decaf
 from fedleak.data import Images
 from fedleak.federated import Update, fedsgd
+from fedleak.models import head_pass
 
 
 def pool(x, y, n_classes):
@@ -36,7 +37,8 @@ def test_the_base_of_a_class_by_hand():
     with torch.no_grad():
         model[1].weight.zero_(), model[1].bias.zero_()
     aux = pool(torch.tensor([[0.25, 0.5], [0.75, 1.0]]), torch.tensor([0, 1]), 2)
-    assert decaf.class_gradients(model, aux)[0].tolist() == [[-0.125, -0.25], [0.125, 0.25]]
+    passed = head_pass(model, aux.x)
+    assert decaf.class_gradients(passed, aux, [0])[0].tolist() == [[-0.125, -0.25], [0.125, 0.25]]
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)

@@ -1,5 +1,6 @@
 """iLRG where its assumptions hold exactly, and on bad input."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -47,3 +48,20 @@ def test_a_class_without_gradient_is_no_division_by_zero():
     layer = nn.Linear(2, 3).double()
     zeros = Update({"weight": torch.zeros(3, 2), "bias": torch.zeros(3)}, "gradient", 4)
     assert (ilrg.recover(zeros, layer) >= 0).all()
+
+
+def test_many_classes_are_solved_by_iteration_to_the_same_counts(monkeypatch):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 30), torch.nn.ReLU(), torch.nn.Linear(30, 40)).double()
+    update = fedsgd(model, torch.rand(20, 8).double(), torch.arange(20) * 2)
+    inverted = ilrg.prepare(model).recover(update).facts["solution"]
+    monkeypatch.setattr(ilrg, "MAX_INVERTED", 10)
+    torch.testing.assert_close(ilrg.prepare(model).recover(update).facts["solution"], inverted, atol=1e-6, rtol=1e-6)
+
+
+def test_a_matrix_that_is_too_large_is_refused_with_the_number(monkeypatch):
+    model = torch.nn.Linear(8, 40)
+    update = fedsgd(model, torch.rand(5, 8), torch.arange(5))
+    monkeypatch.setattr(ilrg, "MAX_CLASSES", 39)
+    with pytest.raises(ValueError, match="40 classes"):
+        ilrg.recover(update, model)

@@ -56,3 +56,9 @@ def test_rounded_changes_of_weights_are_still_read():
     x, y = torch.rand(1, 8, 40, generator=generator), torch.tensor([[0, 1, 3, 4, 5, 6, 8, 9]])
     update = fedavg(model, x, y, lr=0.01, share="delta")
     assert rlg.recover(update, model).tolist() == [1, 1, 0, 1, 1, 1, 1, 0, 1, 1]
+
+
+def test_linear_programs_of_too_many_classes_are_refused_beforehand(monkeypatch):
+    monkeypatch.setattr(rlg, "MAX_ENTRIES", 99)
+    with pytest.raises(ValueError, match="10 classes at rank 1"):
+        rlg.find_separable_classes(torch.ones(10, 3).double(), 1)

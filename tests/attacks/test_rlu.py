@@ -242,3 +242,10 @@ def test_images_and_heads_too_large_for_memory_are_refused(monkeypatch):
             allowed = min(most, whole_head.MAX_GRADIENT_ENTRIES // (head(model).layer.weight.numel() + N))
             with pytest.raises(ValueError, match=f"{allowed} images"):
                 whole_head.recover(fedsgd(model, x[0], y[0]), model, pool())
+
+
+def test_equations_of_too_many_classes_are_refused_beforehand(monkeypatch):
+    monkeypatch.setattr(rlu, "MAX_BYTES", 8 * 6 * 9 - 1)
+    aux = Images(torch.rand(3, 2), torch.arange(3))
+    with pytest.raises(ValueError, match="3 classes"):
+        rlu.prepare(torch.nn.Linear(2, 3), aux)

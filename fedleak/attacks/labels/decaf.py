@@ -7,6 +7,7 @@ updates are the mean of those before and after the round. Without null classes, 
 noise, the fit is `whole_head`.
 """
 
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -18,10 +19,10 @@ from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, once
 from fedleak.data import Images
 from fedleak.federated import Update
-from fedleak.models import as_inputs, head, head_pass
+from fedleak.models import HeadPass, as_inputs, head, head_pass
 
-MAX_ENTRIES = 2**28
-"""Most entries of all classes' gradients: 2 GiB in double precision."""
+MAX_ENTRIES = 2**27
+"""Most entries of the gradients of the classes that are not excluded: 1 GiB in double precision."""
 
 
 def null_classes(gradient: Tensor) -> Tensor:
@@ -33,14 +34,17 @@ def null_classes(gradient: Tensor) -> Tensor:
     return (gradient >= 0).all(dim=1)
 
 
-def class_gradients(model: nn.Module, aux: Images) -> Tensor:
-    """Compute the mean gradient of the head's weights for each class's auxiliary images, ``[class, n, d]``."""
-    passed = head_pass(model, as_inputs(aux.x, model))
+def class_gradients(passed: HeadPass, aux: Images, classes: Sequence[int]) -> Tensor:
+    """Compute the mean gradient of the head's weights for these classes' auxiliary images, ``[class, n, d]``."""
     labels = aux.y.to(passed.inputs.device)
-    errors = passed.probabilities.double() - nn.functional.one_hot(labels, aux.n_classes)
-    inputs = passed.inputs.double()
-    masks = [labels == c for c in range(aux.n_classes)]
-    return torch.stack([errors[mask].T @ inputs[mask] / mask.sum() for mask in masks])
+
+    def gradient(label: int) -> Tensor:
+        members = (labels == label).nonzero().flatten()
+        errors = passed.probabilities[members].double()
+        errors[:, label] -= 1
+        return errors.T @ passed.inputs[members].double() / len(members)
+
+    return torch.stack([gradient(label) for label in classes])
 
 
 @attack(
@@ -63,26 +67,29 @@ def prepare(model: nn.Module, aux: Images) -> Prepared:
     Raises
     ------
     ValueError
-        The auxiliary data lack a class; in ``recover``: NaN or infinite gradients, an update of another model, or no
-        class with a negative entry in its row.
+        The auxiliary data lack a class; in ``recover``: NaN or infinite gradients, an update of another model, no class
+        with a negative entry in its row, or more such classes than fit into memory.
     WithheldParameter
         In ``recover``: a parameter that is needed is not shared.
     """
     layer = head(model).layer
     require_classes(aux, layer.out_features)
-    if (entries := layer.out_features * layer.weight.numel()) > MAX_ENTRIES:
-        raise ValueError(
-            f"the gradients of {layer.out_features:,} classes take {entries * 8 / 2**30:,.0f} GiB: use rlu or ilrg"
-        )
-    before = cache(lambda: class_gradients(model, aux))
+    pass_images = lambda network: head_pass(network, as_inputs(aux.x, network))  # noqa: E731
+    before = cache(lambda: pass_images(model))
 
     def read(update: Update) -> Tensor:
         gradient = head_gradient(update, model)
         present = ~null_classes(gradient)
         if not present.any():
             raise ValueError("no row of the head's gradient has a negative entry: by Decaf's rule no class occurs")
-        ends = [before()] if update.steps == 1 else [before(), class_gradients(update.model(model), aux)]
-        system = torch.stack(ends).mean(0).flatten(1)[present]
+        classes = present.nonzero().flatten().tolist()
+        if (entries := len(classes) * layer.weight.numel()) > MAX_ENTRIES:
+            raise ValueError(
+                f"the gradients of {len(classes):,} classes that are not excluded would take "
+                f"{8 * entries / 2**30:,.1f} GiB, more than {8 * MAX_ENTRIES / 2**30:g}: use rlu or ilrg"
+            )
+        ends = [before()] if update.steps == 1 else [before(), pass_images(update.model(model))]
+        system = torch.stack([class_gradients(end, aux, classes) for end in ends]).mean(0).flatten(1)
         counts = gradient.new_zeros(len(gradient))
         counts[present] = solve(system.T / update.samples, gradient.flatten(), update.samples)
         return round_to_total(counts, update.samples)

@@ -1,6 +1,8 @@
 """iLRG, instance-wise batch label restoration (Ma et al., ICLR 2023): solve a linear system of probabilities."""
 
+import numpy as np
 import torch
+from scipy.sparse.linalg import LinearOperator, lsqr
 from torch import Tensor, nn
 
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
@@ -9,12 +11,17 @@ from fedleak.attacks.result import Prepared, Result, once
 from fedleak.federated import Update
 from fedleak.models import head
 
+MAX_INVERTED, MAX_CLASSES = 2000, 12_000
+"""Most classes whose system is inverted; more are solved by iteration, up to a matrix of probabilities of 1 GiB."""
+
 
 def solve(weight: Tensor, bias: Tensor, weight_gradient: Tensor, bias_gradient: Tensor, samples: int) -> Tensor:
     """Solve for the real-valued counts ``[..., n]`` of any number of updates at once.
 
     Each class's mean embedding is ``e_i = grad W_i / grad b_i`` and its probabilities are ``p_i = softmax(W e_i + b)``;
     the counts k solve ``sum_j k_j = K`` and ``sum_j p_j[i] k_j - k_i = K grad b_i`` in the least-squares sense.
+    Several updates, or one of at most `MAX_INVERTED` classes, are solved by the pseudo-inverse, one of more classes by
+    LSQR, whose work grows with the square of the number of classes. Raises `ValueError` for more than `MAX_CLASSES`.
 
     Parameters
     ----------
@@ -24,14 +31,38 @@ def solve(weight: Tensor, bias: Tensor, weight_gradient: Tensor, bias_gradient: 
         Mean gradients over the K `samples`, ``[..., n, m]`` and ``[..., n]``.
     """
     n_classes = len(bias)
+    if n_classes > MAX_CLASSES:
+        raise ValueError(
+            f"the probabilities of {n_classes:,} classes would take {8 * n_classes**2 / 2**30:,.1f} GiB, more than "
+            f"{8 * MAX_CLASSES**2 / 2**30:,.1f}: use llg"
+        )
     nonzero_bias = bias_gradient.where(bias_gradient != 0, torch.finfo(bias_gradient.dtype).tiny ** 0.5)
     embeddings = weight_gradient / nonzero_bias.unsqueeze(-1)
-    probabilities = (embeddings @ weight.T + bias).softmax(-1)
+    probabilities = (embeddings @ weight.T).add_(bias).softmax(-1)
+    if n_classes > MAX_INVERTED and bias_gradient.dim() == 1:
+        return _iterate(probabilities, bias_gradient, samples)
     system = probabilities.mT - torch.eye(n_classes, dtype=weight.dtype, device=weight.device)
     system = torch.cat([torch.ones_like(system[..., :1, :]), system], dim=-2)
     total = torch.full_like(bias_gradient[..., :1], samples)
     right = torch.cat([total, samples * bias_gradient], dim=-1).unsqueeze(-1)
     return (torch.linalg.pinv(system) @ right).squeeze(-1)
+
+
+def _iterate(probabilities: Tensor, bias_gradient: Tensor, samples: int) -> Tensor:
+    """Solve the same system by LSQR, which starts from 0 and so gives the solution of least norm."""
+    n = len(bias_gradient)
+
+    def product(counts: np.ndarray) -> np.ndarray:
+        k = torch.from_numpy(counts.ravel()).to(probabilities)
+        return torch.cat([k.sum()[None], k @ probabilities - k]).cpu().numpy()
+
+    def transposed(residual: np.ndarray) -> np.ndarray:
+        r = torch.from_numpy(residual.ravel()).to(probabilities)
+        return (probabilities @ r[1:] - r[1:] + r[0]).cpu().numpy()
+
+    system = LinearOperator((n + 1, n), matvec=product, rmatvec=transposed, dtype=np.float64)
+    right = torch.cat([bias_gradient.new_tensor([1.0]), bias_gradient]).cpu().numpy() * samples
+    return torch.from_numpy(lsqr(system, right, atol=1e-12, btol=1e-12, iter_lim=300)[0]).to(bias_gradient)
 
 
 def round_counts(counts: Tensor, samples: int) -> Tensor:

@@ -21,6 +21,8 @@ from fedleak.federated import Update
 
 RANK_TOLERANCE, SLACK = 1e-6, 1e-4
 """Share of the largest singular value below which others count as 0; how far below 0 an r_j may be if r_c is -1."""
+MAX_ENTRIES = 2**27
+"""Most entries of all classes' linear programs: a minute of a core, or two."""
 
 
 def find_separable_classes(gradient: Tensor, samples: int) -> Tensor:
@@ -29,7 +31,7 @@ def find_separable_classes(gradient: Tensor, samples: int) -> Tensor:
     Class c occurs if some direction r of the column space has ``r_c = -1`` and, up to `SLACK`, ``r_j >= 0`` for all
     other j. The space has at most one direction per sample; the remaining singular values are rounding, as of a
     difference of weights, and widen the slack. Raises `ValueError` if the gradient is 0 or has rank n - 1 or more: then
-    every class has such a direction.
+    every class has such a direction; or if the programs have more than `MAX_ENTRIES` entries.
     """
     left_vectors, values, _ = torch.linalg.svd(gradient, full_matrices=False)
     rank = min(int((values > RANK_TOLERANCE * values[0]).sum()), samples)
@@ -37,6 +39,11 @@ def find_separable_classes(gradient: Tensor, samples: int) -> Tensor:
         raise ValueError(
             "RLG needs a gradient of a rank below the number of classes less one, "
             f"got {rank} for {len(left_vectors)} classes: take a smaller batch, or more classes"
+        )
+    if (entries := len(left_vectors) ** 2 * rank) > MAX_ENTRIES:
+        raise ValueError(
+            f"RLG solves a linear program a class: those of {len(left_vectors):,} classes at rank {rank} have "
+            f"{entries:,} entries together, more than {MAX_ENTRIES:,}: use llg"
         )
     space = left_vectors[:, :rank].cpu().numpy()
     slack = SLACK + 10 * float(values[rank : rank + 1].sum() / values[rank - 1])

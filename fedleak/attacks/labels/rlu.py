@@ -26,6 +26,8 @@ Trajectory = Literal["midpoint", "search"]
 NEEDS = WITH_AUXILIARY.has - {Need.BELOW_HEAD_GRADIENT, Need.ADAPTER_GRADIENT}
 MAX_ROUNDS, LOGIT_TOLERANCE = 5, 0.1
 """Most rounds of the search (App. B.2.2); difference between simulated and uploaded logits that ends it (Alg. 2)."""
+MATRICES, MAX_BYTES = 6, 2**32
+"""Matrices ``[n, n]`` in double precision that a recovery has at the same time, and their memory, at most."""
 
 
 class Observed(NamedTuple):
@@ -180,6 +182,11 @@ def prepare(
         raise ValueError(f"trajectory is 'midpoint' or 'search', not {trajectory!r}")
     layer = head_with_bias(model).layer
     require_classes(aux, layer.out_features)
+    if (size := 8 * MATRICES * layer.out_features**2) > MAX_BYTES:
+        raise ValueError(
+            f"RLU's equations of {layer.out_features:,} classes would take {size / 2**30:,.1f} GiB, more than "
+            f"{MAX_BYTES / 2**30:g}: use llg or ilrg"
+        )
     x, labels = as_inputs(aux.x, model), aux.y.to(layer.weight.device)
 
     def compute_logits(network: nn.Module) -> Tensor:
