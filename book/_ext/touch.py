@@ -85,12 +85,11 @@ def first_batch(cache: HeadPass, y: Tensor) -> tuple[str, str]:
     lowers = float((mass * (1 - cache.probabilities[batch, y[batch]])).mean())
     raises = float((mass * cache.probabilities[batch, most])[y[batch] != most].mean())
     sentences = (
-        "<summary>Why is one label of the first batch wrong?</summary>LLG estimates that one sample lowers the sum of"
-        f" its class by {-impact:.2f}. In truth it lowers it by {lowers:.2f}, and each sample of another class raises"
-        f" it by {raises:.2f}. The sum of class {most} is {sums[most]:.2f}, which the estimate takes for"
-        f" {sums[most] / impact:.1f} samples; there are {truth[most]}. So LLG gives class {most} one "
-        "label too many, and"
-        f" class {next_most} one too few."
+        "<summary>Why is one label of the first batch wrong?</summary>The attack of this demo, LLG, estimates that one"
+        f" sample lowers the sum of its class by {-impact:.2f}. In truth one sample lowers the sum of its class by"
+        f" {lowers:.2f}, and each sample of another class raises that sum by {raises:.2f}. The sum of class {most} is"
+        f" {sums[most]:.2f}. By LLG's estimate these are {sums[most] / impact:.1f} samples, but the batch has"
+        f" {truth[most]}. So LLG gives class {most} one label too many, and class {next_most} one too few."
     ).replace("is -", "is −")
     return without_javascript(sums, truth, inferred), sentences
 
@@ -122,9 +121,10 @@ def fragment() -> str:
         f'<p class="status" aria-live="polite"></p>{table}<details>{why}</details>'
         "<figcaption>Sums of the last layer's gradient by class. Outlines: the sums in the update. Filled: the same"
         " sums after LLG has subtracted its estimate of one sample for each inferred label; orange is negative. The"
-        f" network is an untrained LeNet; all is computed in this page. Over {TRIED:,} batches drawn like those of the"
-        f" button <i>Random batch</i>, which repeat few images, LLG infers {100 * mean:.1f}&nbsp;% of the labels"
-        f" (95&nbsp;% interval: {100 * low:.1f} to {100 * high:.1f}&nbsp;%).</figcaption></figure>"
+        f" network is an untrained LeNet; all is computed in this page. The button <i>Random"
+        " batch</i> draws from a random few of the digits, so a batch often has an image twice. Over"
+        f" {TRIED:,} such batches LLG infers {100 * mean:.1f}&nbsp;% of the labels (95&nbsp;% interval:"
+        f" {100 * low:.1f} to {100 * high:.1f}&nbsp;%).</figcaption></figure>"
     )
 
 
