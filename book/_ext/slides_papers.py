@@ -66,7 +66,7 @@ def row_sums() -> Slider:
     recovered = torch.bincount(torch.tensor(named), minlength=len(g))
     right = int(torch.minimum(recovered, truth).sum())
     message = (
-        "In an untrained CNN's update, each recovered label (green) takes one sample's impact off its sum;"
+        "In an untrained CNN's update, each label that LLG counts (green) raises its sum by one impact;"
         f" {right} of {size} are right."
     )
     return Slider("Labels recovered", 0, message, frames)
@@ -111,8 +111,8 @@ def system() -> Slider:
         frames.append(Frame(str(k + 1), drawing(order[: k + 1]), words))
     right = int(torch.minimum(recovered, truth).sum())
     message = (
-        "RLU searches samples whose bars meet the dotted marks, an untrained LeNet's update:"
-        f" {right} of {len(order)} are right."
+        "RLU looks for samples whose columns (bars) add up to the client's update (dotted marks). In this update of"
+        f" an untrained LeNet, {right} of {len(order)} labels are right."
     )
     return Slider("Samples", 0, message, frames)
 
@@ -145,7 +145,7 @@ def angles() -> Slider:
             f'<path class="line line-1" d="M20 {FLOOR - 10}H{corner[0]:.1f}"/>',
             f'<path class="line line-2" d="M{corner[0]:.1f} {corner[1]:.1f}L{tip[0]:.1f} {tip[1]:.1f}"/>',
             text(tip[0] + 4, tip[1] + 4, "● sum", "start"),
-            text(10, FLOOR + 17, "two preset directions,", "start"),
+            text(10, FLOOR + 17, "two fixed directions,", "start"),
             text(10, FLOOR + 34, f"condition {condition:,.0f}", "start"),
             text(432, 20, "client 1: true / recovered count"),
             *pairs(recovered[0], truth[0], 230, 410, 1.2 * float(truth[0].max())),
@@ -153,8 +153,8 @@ def angles() -> Slider:
         words = f"condition number {condition:,.0f}, {right} of {2 * classes} counts right"
         frames.append(Frame(f"{degrees}°", "".join(parts), words))
     message = (
-        "The smaller the angle between the two preset directions, the more the rounding of their sum, here to 9 bits,"
-        " changes the recovered lengths (blue, green)."
+        "The sum of the two vectors is rounded, here to 9 bits. The smaller the angle between the two directions that"
+        " the server fixed, the more this rounding changes the two recovered lengths (blue, green)."
     )
     return Slider("Angle between the clients' features", 0, message, frames)
 
