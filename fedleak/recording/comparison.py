@@ -92,11 +92,13 @@ def _compare_tensor(
     # Each step rounds the weights, and the upload's precision may be lower.
     eps = max(torch.finfo(state.dtype).eps for state in states)
     rounding = eps * float(before.norm()) * math.sqrt(m.steps) / size
+    multiple = float(((change - by_decay) * by_gradient).sum() / by_gradient.square().sum().clamp(min=1e-300))
+    if not multiple > 0:
+        raise NotMeasurable(f"{name} did not move, or against the direction of SGD's steps")
     if rounding > MAX_ROUNDING:
         raise NotMeasurable(f"{name}: its numbers ({states[1].dtype}) are too coarse for its change")
-    multiple = float(((change - by_decay) * by_gradient).sum() / by_gradient.square().sum().clamp(min=1e-300))
     off = float((change - by_decay - multiple * by_gradient).norm()) / size
-    if not off <= MAX_DEVIATION + rounding or not multiple > 0:
+    if not off <= MAX_DEVIATION + rounding:
         raise NotMeasurable(f"{off:.0%} of the change of {name} is not SGD's on the mean cross-entropy of the labels")
     if by_decay.dim():  # an attack takes it off again, as a share of weights that lie between both states
         weights = (before + sent) / 2 if m.steps > 1 else before

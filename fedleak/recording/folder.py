@@ -25,7 +25,7 @@ from fedleak.files import write_bytes
 from fedleak.privacy.claim import find_tensors_without_noise
 from fedleak.recording.contribution import JSON, OTHER_STATES, SUM, UNKNOWN, Contribution, errors_named, parse
 from fedleak.recording.gaps import gap, list_gaps, list_refusals
-from fedleak.recording.states import place, scan, write_state
+from fedleak.recording.states import forget, place, scan, write_state
 
 
 def write(folder: Path | str, part: Contribution, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Path:
@@ -68,6 +68,7 @@ def read(
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}")
+    forget()
     entries: dict[tuple[int, str], Contribution] = {}
     for path in sorted(folder.glob("round-*/*.json")):  # client-*.json sorts before server-*.json
         with errors_named(path):

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,10 +36,17 @@ def write_state(folder: Path, state: Mapping[str, Tensor]) -> str:
     return name
 
 
+SCANNED_BYTES = 2**28
+"""Size of the scanned states that stay in memory until they are read."""
+_scanned: dict[tuple[Path, int, int], dict[str, Tensor]] = {}
+
+
 def read_state(path: Path) -> dict[str, Tensor]:
     """Read a state; a `ValueError` if it is missing, or is not what was written."""
     if not path.is_file():
         raise ValueError(f"{path} is missing")
+    if (state := _scanned.get(_identify(path))) is not None:
+        return dict(state)
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest()[:_DIGITS] != path.stem:
         raise ValueError(f"{path} is not what was written: it is cut or changed")
@@ -64,13 +71,24 @@ class Scan(NamedTuple):
 
 def scan(path: Path) -> Scan:
     """Read a state and describe it; each file is read once, unless it changes."""
-    status = path.stat() if path.is_file() else None
-    return _scan(path, status and (status.st_mtime_ns, status.st_size))
+    return _scan(path, _identify(path) if path.is_file() else None)
+
+
+def forget() -> None:
+    """Free the memory of the states that were scanned."""
+    _scanned.clear()
+
+
+def _identify(path: Path) -> tuple[Path, int, int]:
+    status = path.stat()
+    return path, status.st_mtime_ns, status.st_size
 
 
 @lru_cache(maxsize=10_000)
-def _scan(path: Path, _: Any) -> Scan:
+def _scan(path: Path, identity: tuple[Path, int, int] | None) -> Scan:
     state = read_state(path)
+    if identity is not None and identity[2] + sum(size for *_, size in _scanned) <= SCANNED_BYTES:
+        _scanned[identity] = state
     counted = {name: int((~torch.isfinite(tensor)).sum()) for name, tensor in state.items()}
     odd = {name: f"{bad} of {state[name].numel()} entries of {name!r}" for name, bad in counted.items() if bad}
     sizes = ((name, tensor.shape if tensor.numel() > 1 else torch.Size()) for name, tensor in state.items())

@@ -17,9 +17,10 @@ def _seeded():
 
 @pytest.fixture(autouse=True, scope="package")
 def _briefly():
-    """Train attackers that are trained in a second."""
+    """Train attackers that are trained in a tenth of a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(case, "TRAINING", 10)
+        for name, value in (("TRAINING", 3), ("BATCHES", 4), ("BATCHES_OF_MANY", 4)):
+            patch.setattr(case, name, value)
         yield
 
 

@@ -15,9 +15,10 @@ from fedleak.attacks.registry import EAVESDROPPER, Adversary, Need, get
 from fedleak.attacks.registry import all_attacks as registry_attacks
 from fedleak.attacks.result import Prepared
 from fedleak.audit import Setup, audit
-from fedleak.audit.case import BATCHES, fresh, prepare
+from fedleak.audit.case import fresh, prepare
 from fedleak.audit.loop import Loop, guess, score
 from fedleak.audit.run import Trials
+from fedleak.data.embedded import synthetic
 from fedleak.federated.algorithms import SCHEMES
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
 from fedleak.federated.restricted import FedVF, Withhold
@@ -29,6 +30,10 @@ def trials_of(setup, remedied=()):
     """The trials of a set-up, and the loop that attacks them."""
     loop = Loop(setup.attacker, setup.seed, setup.trials, remedied, repeats=False, progress=False)
     return Trials(prepare(setup), loop, fast=False), loop
+
+
+BRIEF = {"iterations": 3, "batches": 4}
+"""Training of the learned attacker, as all audits of this folder have it."""
 
 
 def quick(**changes):
@@ -143,7 +148,8 @@ def test_proven_labels_are_counted_and_said():
 @pytest.mark.parametrize(("batch_size", "tried"), [(4, True), (16, False)])
 def test_a_head_is_split_where_there_are_twice_as_many_classes_as_samples(batch_size, tried):
     model = build("fcn3", (1, 6, 6), 20, seed=0).double()
-    report = audit(quick(model=model, shape=(1, 6, 6), batch_size=batch_size, trials=1, remedy_trials=1))
+    options = {"batch_size": batch_size, "trials": 1, "remedy_trials": 0}
+    report = audit(quick(model=model, shape=(1, 6, 6), **options), fast=True)
     rows = report.rows.query("scenario == 'as it is' and attack == 'head splitting'")
     assert rows["proven"].tolist() == [4] * tried
 
@@ -153,11 +159,11 @@ def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatc
     monkeypatch.setattr(learned, "train", lambda *args, **how: trained.append(how) or train(*args, **how))
     setup = quick()
     report = audit(setup)
-    assert [how["iterations"] for how in trained] == [10]
+    assert [how["iterations"] for how in trained] == [BRIEF["iterations"]]
     assert report.table.set_index("attack").loc["learned", "n"] == 3
     case = prepare(setup)
     done = case.trial(1)
-    result = learned.prepare(case.attacked.model, case.aux, iterations=10, batches=BATCHES).recover(done.updates[0])
+    result = learned.prepare(case.attacked.model, case.aux, **BRIEF).recover(done.updates[0])
     row = report.rows.query("attack == 'learned' and trial == 1 and scenario == 'as it is'").iloc[0]
     assert row["iacc"] == instance_accuracy(result.counts, done.truth[0]).item()
     assert row["held"] == ((result.low <= done.truth[0]) & (done.truth[0] <= result.high)).double().mean().item()
@@ -205,8 +211,7 @@ def test_an_audit_runs_the_model_on_the_same_inputs_once(monkeypatch):
     assert not any(a.shape == b.shape and a.equal(b) for k, a in enumerate(inputs) for b in inputs[:k])
 
 
-def test_an_attacker_that_is_trained_simulates_the_set_ups_defences(monkeypatch):
-    monkeypatch.setattr("fedleak.audit.case.TRAINING", 10)
+def test_an_attacker_that_is_trained_simulates_the_set_ups_defences():
     setup = quick(defences=[Sparsification(0.5), PureNoise(1.0, seed=3)])
     case = prepare(setup)
     name = head(case.model).weight
@@ -219,9 +224,7 @@ def test_an_attacker_that_is_trained_simulates_the_set_ups_defences(monkeypatch)
     report = audit(setup)
     assert "trained on clients with the set-up's defences" in report.to_markdown()
     done = case.trial(0)
-    counts = learned.recover(
-        case.observe(done), case.attacked.model, case.aux, iterations=10, batches=BATCHES, defence=make
-    )
+    counts = learned.recover(case.observe(done), case.attacked.model, case.aux, **BRIEF, defence=make)
     row = report.rows.query("attack == 'learned' and trial == 0 and scenario == 'as it is'").iloc[0]
     assert row["iacc"] == instance_accuracy(counts, done.truth[0]).item()
 
@@ -314,14 +317,25 @@ def test_budgets_are_counts_so_that_a_slow_machine_finds_the_same(monkeypatch):
 
 
 def test_one_image_inversion_if_it_is_asked_for():
-    model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(392, 5))
-    options = {"model": model, "shape": (3, 16, 16), "batch_size": 1, "trials": 1}
-    inversion = audit(Setup(**options, images=3)).images
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, stride=3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
+    options = {"model": model, "shape": (3, 12, 12), "batch_size": 1, "trials": 1, "remedy_trials": 0}
+    inversion = audit(Setup(**options, images=3), fast=True).images
     assert (inversion.attack, inversion.why, inversion.iterations) == ("InvG", "", 3)
     assert all(math.isfinite(value) for value in (inversion.psnr, inversion.guess))
     several = {"images": 1, "algorithm": "fedavg", "steps": 2, "lr": 0.01}
-    assert audit(Setup(**options, **several)).images.attack == "AGIC"
-    assert audit(Setup(**options)).images is None
-    withheld = audit(Setup(**options, images=2, defences=[Withhold(["0.weight"])])).images
+    assert audit(Setup(**options, **several), fast=True).images.attack == "AGIC"
+    assert audit(Setup(**options), fast=True).images is None
+    withheld = audit(Setup(**options, images=2, defences=[Withhold(["0.weight"])]), fast=True).images
     assert "gradients of all layers" in withheld.why
-    assert "at least 11 x 11" in audit(quick(images=1)).images.why
+    assert "at least 11 x 11" in audit(quick(images=1, remedy_trials=0), fast=True).images.why
+
+
+def test_an_inversion_searches_in_the_range_of_the_auxiliary_inputs():
+    """Quality is measured in that range, so that it is the same for the same images at another scale."""
+    x, y, _ = synthetic("train", (3, 12, 12), 3, 60)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(432, 16), nn.Sigmoid(), nn.Linear(16, 3))
+    options = {"model": model, "batch_size": 1, "trials": 1, "remedy_trials": 0, "images": 60}
+    pixels, wide = (audit(Setup(data=(inputs, y), **options), fast=True).images for inputs in (x, 4 * x - 2))
+    assert wide.guess == pytest.approx(pixels.guess, abs=0.01)
+    assert wide.psnr > wide.guess + 5

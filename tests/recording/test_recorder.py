@@ -1,5 +1,7 @@
 """What leaves a client is recorded, and nothing that a recorder cannot do stops a training."""
 
+import textwrap
+
 import pytest
 import torch
 from loops import CLASSES, mlp, plain, samples
@@ -7,6 +9,7 @@ from torch.nn import functional as F
 
 from fedleak.recording import read, record
 from fedleak.recording.recorder import class_labels
+from fedleak_book import paths
 
 
 def sgd(model, lr=0.1):
@@ -180,3 +183,18 @@ def test_opacus_is_judged_by_its_noise(tmp_path):
     (part,) = read(tmp_path)
     assert "ε" in part.failed
     assert part.privacy.epsilon > 0
+
+
+def test_the_pages_loader_shows_its_labels(tmp_path):
+    page = (paths.root() / "book" / "flower.md").read_text(encoding="utf-8")
+    scope = {}
+    exec(textwrap.dedent("  class Showing:" + page.partition("  class Showing:")[2].partition("```")[0]), scope)
+    model, (x, y) = mlp(), samples()
+    optimiser = sgd(model)
+    with record(tmp_path, model, optimiser, round=1) as saw:
+        for inputs, labels in scope["Showing"](list(zip(x.split(8), y.split(8), strict=True)), saw):
+            optimiser.zero_grad()
+            F.cross_entropy(model(inputs), labels).backward()
+            optimiser.step()
+    (part,) = read(tmp_path)
+    assert (part.failed, part.counts) == ("", y.bincount(minlength=CLASSES).tolist())
