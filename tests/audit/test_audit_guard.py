@@ -198,15 +198,15 @@ def test_a_set_up_that_no_attack_applies_to_ends_with_3(invoke, setup_file, tmp_
         invoke(blind, *words, ends=3)
 
 
-@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.RMSprop, torch.optim.Adagrad])
-def test_clients_that_do_not_use_sgd_are_named_and_not_kept(tmp_path, kind):
+def test_clients_that_do_not_use_sgd_are_named_and_not_kept(tmp_path):
     for node in "abc":
-        train(tmp_path, 1, node, [8, 8], ord(node), kind=kind)
-    report = audit_run(tmp_path, Setup(model=network, shape=SHAPE, data=data(99)))
+        train(tmp_path, 1, node, [8, 8], ord(node), kind=torch.optim.Adam)
+    report = audit_run(tmp_path, Setup(model=network, shape=SHAPE, data=data(99), remedy_trials=0))
     what, whom, _ = report.headline()
-    assert what.startswith(f"Not SGD: 3 of 3 updates are made by {kind.__name__.lower()}.")
+    assert what.startswith("Not SGD: 3 of 3 updates are made by adam.")
     assert whom.startswith("Not measurable") or not report.table.query("leaks").empty
     assert judge(report, mean=1.0) == ([("round 1", "not measurable")], 3)
+    assert guard.exit_code(guard.verdicts(report, Limits(mean=1.0), assume_training=True)) == guard.NOT_MEASURABLE
 
 
 def test_nan_of_one_client_is_named_and_can_be_skipped(invoke, run, setup_file, tmp_path):
@@ -253,13 +253,6 @@ def test_training_that_nobody_measured_can_be_assumed(invoke, run, setup_file, t
     assert "accept that with --assume training" in invoke(*words, ends=3).stderr
     invoke(*words, "--assume", "training")
     invoke(*words, "--assume", "all", ends=2)
-
-
-def test_an_assumption_does_not_replace_a_measurement(tmp_path):
-    for node in "abc":
-        train(tmp_path, 1, node, [8, 8], ord(node), kind=torch.optim.Adam)
-    report = audit_run(tmp_path, Setup(model=network, shape=SHAPE, data=data(99), remedy_trials=0))
-    assert guard.exit_code(guard.verdicts(report, Limits(mean=1.0), assume_training=True)) == guard.NOT_MEASURABLE
 
 
 def test_without_the_servers_model_nothing_is_kept(invoke, run, tmp_path):

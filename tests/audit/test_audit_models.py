@@ -41,7 +41,7 @@ def test_every_model_is_audited_and_left_as_it_was(name):
     make, shape = MODELS[name]
     model = make()
     before = copy.deepcopy(model.state_dict())
-    report = audit(Setup(model=model, shape=shape, batch_size=4, trials=1, auxiliary=4))
+    report = audit(Setup(model=model, shape=shape, batch_size=4, trials=1, auxiliary=4, remedy_trials=0), fast=True)
     assert len(report.ranking()) >= 5
     assert "LLG" in report.ranking()
     assert report.table.set_index("attack").loc["RLU", "iacc"] >= 0.5  # needs no inputs of the head of one sign
@@ -53,7 +53,8 @@ def test_every_model_is_audited_and_left_as_it_was(name):
 @pytest.mark.parametrize("make", [lambda: vit(dropout=0.3), Patches])
 def test_models_with_dropout_or_without_head_bias_are_audited(make):
     model = make()
-    report = audit(Setup(model=model, shape=(3, 16, 16), batch_size=16, trials=4, auxiliary=10))
+    options = {"batch_size": 16, "trials": 4, "auxiliary": 10, "remedy_trials": 0}
+    report = audit(Setup(model=model, shape=(3, 16, 16), **options), fast=True)
     best, why = report.table.iloc[0], dict(report.untried)
     assert best["leaks"]
     assert best["iacc"] > 0.8
@@ -99,19 +100,19 @@ def test_tanh_before_the_head_is_right_where_the_sign_does_not_matter():
 def test_a_trained_model_is_recognised_and_an_untrained_one_too():
     x, y, _ = synthetic("train", (3, 8, 8), 5, 400)
     model = mlp()
-    options = {"shape": (3, 8, 8), "data": (x, y), "batch_size": 8, "trials": 1}
-    fresh = audit(Setup(model=model, **options))
+    options = {"shape": (3, 8, 8), "data": (x, y), "batch_size": 8, "trials": 1, "remedy_trials": 0}
+    fresh = audit(Setup(model=model, **options), fast=True)
     assert fresh.facts["trained"] is False
     optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(60):
         optimiser.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
         optimiser.step()
-    trained = audit(Setup(model=model, **options))
+    trained = audit(Setup(model=model, **options), fast=True)
     assert trained.facts["trained"] is True
     assert trained.facts["accuracy"] > 0.9
     assert ": trained, at least in part" in trained.to_markdown()
-    unknown = audit(Setup(model=model, **{**options, "data": None}))
+    unknown = audit(Setup(model=model, **{**options, "data": None}), fast=True)
     assert unknown.facts["trained"] is None
     assert "no data were given" in unknown.to_markdown()
 

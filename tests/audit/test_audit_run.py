@@ -16,7 +16,7 @@ from fedleak.attacks.registry import all_attacks as registry_attacks
 from fedleak.attacks.result import Prepared
 from fedleak.audit import Setup, audit
 from fedleak.audit.case import fresh, prepare
-from fedleak.audit.loop import Loop, guess, score
+from fedleak.audit.loop import Loop, guess, score, taking_part
 from fedleak.audit.run import Trials
 from fedleak.data.embedded import synthetic
 from fedleak.federated.algorithms import SCHEMES
@@ -37,7 +37,7 @@ BRIEF = {"iterations": 3, "batches": 4}
 
 
 def quick(**changes):
-    usual = {"model": Residual(), "shape": (20,), "batch_size": 8, "trials": 3, "auxiliary": 10}
+    usual = {"model": Residual(), "shape": (20,), "batch_size": 8, "trials": 3, "auxiliary": 10, "remedy_trials": 0}
     return Setup(**{**usual, **changes})
 
 
@@ -79,7 +79,8 @@ def test_the_random_guess_knows_nothing_of_the_labels(seed):
 def test_the_prior_only_guess_follows_the_data(coloured):
     x, y = coloured
     y = torch.where(torch.rand(len(y), generator=torch.Generator().manual_seed(0)) < 0.9, 0, y)
-    report = audit(Setup(model=mlp(), data=(x, y), composition="data", batch_size=16, trials=10))
+    options = {"composition": "data", "batch_size": 16, "trials": 10, "remedy_trials": 0}
+    report = audit(Setup(model=mlp(), data=(x, y), **options), fast=True)
     guesses = report.table.set_index("attack")["iacc"]
     assert guesses["prior guess"] > 0.8 > guesses["random guess"]
 
@@ -113,7 +114,7 @@ def test_what_is_withheld_leaves_out_what_needs_it():
 
 
 def test_remedies_are_measured_on_the_same_updates():
-    report = audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=4))
+    report = audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=4), fast=True)
     remedies = report.remedies.set_index("remedy")
     assert remedies.index[0] == "as it is"
     assert {"last layer not shared", "largest 1 % of each tensor sent"} < set(remedies.index)
@@ -122,13 +123,15 @@ def test_remedies_are_measured_on_the_same_updates():
     strong, weak = (next(name for name in remedies.index if f"({k} ×" in name) for k in (10, 1))
     assert remedies.loc[strong, "iacc"] < remedies.loc[weak, "iacc"]
     assert (remedies["n"] == 4).all()
-    assert "last layer not shared" not in audit(quick(model=nn.Linear(20, 4))).scenarios, "nothing is below the head"
+    assert "last layer not shared" not in audit(quick(model=nn.Linear(20, 4), remedy_trials=1)).scenarios, (
+        "nothing is below the head"
+    )
 
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_algorithm_is_audited(name):
     more = {"momentum": 0.5 * (name in ("sgdm", "nag")), "regularisation": 0.1 * (name in SCHEMES[-3:])}
-    report = audit(quick(algorithm=name, steps=3, lr=0.05, **more))
+    report = audit(quick(algorithm=name, steps=3, lr=0.05, **more), fast=True)
     rlu = report.table.set_index("attack").loc["RLU"]
     assert rlu["applies"]
     assert rlu["iacc"] > rlu["guess"]
@@ -145,13 +148,12 @@ def test_proven_labels_are_counted_and_said():
     assert report.rows.query("attack == 'RLU'")["proven"].isna().all()
 
 
-@pytest.mark.parametrize(("batch_size", "tried"), [(4, True), (16, False)])
-def test_a_head_is_split_where_there_are_twice_as_many_classes_as_samples(batch_size, tried):
-    model = build("fcn3", (1, 6, 6), 20, seed=0).double()
-    options = {"batch_size": batch_size, "trials": 1, "remedy_trials": 0}
-    report = audit(quick(model=model, shape=(1, 6, 6), **options), fast=True)
-    rows = report.rows.query("scenario == 'as it is' and attack == 'head splitting'")
-    assert rows["proven"].tolist() == [4] * tried
+def test_a_head_is_split_where_there_are_twice_as_many_classes_as_samples():
+    options = {"model": build("fcn3", (1, 6, 6), 20, seed=0).double(), "shape": (1, 6, 6), "trials": 1}
+    report = audit(quick(**options, batch_size=4), fast=True)
+    assert report.rows.query("attack == 'head splitting'")["proven"].tolist() == [4]
+    case = prepare(quick(**options, batch_size=16))
+    assert "head splitting" not in [attack.name for attack in taking_part(case.attacked, case, 16)]
 
 
 def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatch):
@@ -242,7 +244,7 @@ def test_what_cannot_be_simulated_on_the_head_is_not():
 
 
 def test_secure_aggregation_leaves_the_cheating_server():
-    setup = Setup(model=mlp(), shape=(3, 8, 8), batch_size=8, trials=3, clients=4)
+    setup = Setup(model=mlp(), shape=(3, 8, 8), batch_size=8, trials=3, clients=4, remedy_trials=1)
     report = audit(setup)
     assert report.ranking() == ["LIA-SA"]
     assert report.table.iloc[0]["exact"] == 1
@@ -332,10 +334,10 @@ def test_one_image_inversion_if_it_is_asked_for():
 
 def test_an_inversion_searches_in_the_range_of_the_auxiliary_inputs():
     """Quality is measured in that range, so that it is the same for the same images at another scale."""
-    x, y, _ = synthetic("train", (3, 12, 12), 3, 60)
+    x, y, _ = synthetic("train", (1, 11, 11), 3, 60)
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(432, 16), nn.Sigmoid(), nn.Linear(16, 3))
-    options = {"model": model, "batch_size": 1, "trials": 1, "remedy_trials": 0, "images": 60}
+    model = nn.Sequential(nn.Flatten(), nn.Linear(121, 16), nn.Sigmoid(), nn.Linear(16, 3))
+    options = {"model": model, "batch_size": 1, "trials": 1, "remedy_trials": 0, "images": 100}
     pixels, wide = (audit(Setup(data=(inputs, y), **options), fast=True).images for inputs in (x, 4 * x - 2))
     assert wide.guess == pytest.approx(pixels.guess, abs=0.01)
-    assert wide.psnr > wide.guess + 5
+    assert min(pixels.psnr, wide.psnr) > wide.guess + 20
