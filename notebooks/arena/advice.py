@@ -56,7 +56,7 @@ def advise_on_networks(run):
     )
     count = won["attack"].nunique()
     yield (
-        f"**Test your set-up with more than one attack**, because none is best everywhere. In {len(won)} settings, {count} different attacks come first; in only {won['clear'].sum()} is the lead statistically clear",
+        f"**Test your set-up with more than one attack**, because none is best everywhere. In {len(won)} settings, {count} different attacks are best at least once. In only {won['clear'].sum()} settings is the lead of the best attack statistically clear",
         BOARD,
         count >= 3,
     )
@@ -68,7 +68,7 @@ def advise_on_local_steps(run):
     best = best.drop("FedSGD", errors="ignore")
     least, low, high = best["untrained"].min(), *best["trained"].agg(["min", "max"])
     yield (
-        f"**Do not rely on local steps or on the training scheme.** Under each of {len(best)} schemes the best attack recovers at least {write_percent(least)} of an untrained LeNet's labels, and {write_percent(low)} to {write_percent(high)} of a trained one's",
+        f"**Do not rely on local steps or on the training scheme.** Under each of {len(best)} schemes (seven federated algorithms, FedAvg with two numbers of steps) the best attack recovers at least {write_percent(least)} of an untrained LeNet's labels, and {write_percent(low)} to {write_percent(high)} of a trained one's",
         CONDITIONS,
         least > 0.8,
     )
@@ -94,7 +94,7 @@ def advise_on_knowledge(run):
         most["trained"] < most["untrained"] - 0.2,
     )
     yield (
-        f"**Assume that the attacker knows your model.** An attacker without it recovers {write_percent(few['untrained'])} of the labels from untrained and {write_percent(few['trained'])} from trained networks, far less than a server, which has the model",
+        f"**Assume that the attacker knows your model.** An attacker without it recovers {write_percent(few['untrained'])} of the labels from untrained and {write_percent(few['trained'])} from trained networks. A server has the model, and recovers far more if it also has images",
         LADDER,
         (most >= few - 0.02).all(),
     )
@@ -104,7 +104,7 @@ def advise_on_knowledge(run):
         without["untrained"] > 0.8 and without["trained"] < prior["trained"] + 0.1,
     )
     yield (
-        f"**Use secure aggregation, and make sure that all clients get the same model.** From a sum of five clients a passive server recovers {write_percent(passive)} of a client's labels (guess: {write_percent(prior['untrained'])}). A server that sends each client a different model recovers {write_percent(malicious)}",
+        f"**Use secure aggregation, and make sure that all clients get the same model.** From the sum of five clients, a server that follows the protocol recovers {write_percent(passive)} of a client's labels (guess: {write_percent(prior['untrained'])}). A server that sends each client a different model recovers {write_percent(malicious)}",
         LADDER,
         passive < prior["untrained"] + 0.25 and malicious > 0.95,
     )
