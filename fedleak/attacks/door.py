@@ -4,16 +4,18 @@ Here is decided, once and for all attacks:
 
 - names: wrappers' additions to names are removed (`fedleak.federated.update.unwrapped`), also if they are nested;
 - place and precision: an update is moved to the model's device; models in half precision are read in single precision;
+- what is zero: an update that is zero everywhere is refused;
 - what has no gradient: parameters that a client froze are absent, also from complete states, which contain them as
   zeros; image attacks keep absent and unused parameters as constants;
 - mode: batch norm and instance norm stay in the mode that the caller has set, which is the clients' (the papers measure
   both); all other layers are in evaluation mode, so that dropout is off. Random numbers come from a seed. Afterwards
   modes and PyTorch's global random state are as before;
+- the head, where no usual input fits the model: inputs of the shape that the attack was given find it;
 - contradictions between an update and its stated origin (`fedleak.attacks.plausible`).
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial, wraps
@@ -25,9 +27,11 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from fedleak.attacks.plausible import Examination, examine
 from fedleak.attacks.result import Prepared
+from fedleak.data import Images
 from fedleak.errors import WRAPPERS
 from fedleak.federated import Update
 from fedleak.federated.update import unwrapped, without_frozen
+from fedleak.models import head
 
 Prepare = TypeVar("Prepare", bound=Callable[..., Any])
 NOTES = ("input_shape", "head_name", "example_inputs")
@@ -86,13 +90,36 @@ def _is_of_opacus(hook: Any) -> bool:
     return isinstance(module, str) and module.startswith("opacus.")
 
 
+def find_head(model: nn.Module, shape: Sequence[int] | None) -> None:
+    """Let a model's head be found with inputs of this shape, unless the caller has noted one; `head` remembers it."""
+    if shape is None or any(note in vars(model) for note in NOTES):
+        return
+    vars(model)["input_shape"] = tuple(shape)
+    try:
+        head(model)
+    except (ValueError, TypeError):  # of a model without a head, or no shape at all: the attack says so if it needs one
+        pass
+    finally:
+        del vars(model)["input_shape"]
+
+
+def _given_shape(given: Iterable[Any], shape: Any = None) -> Any:
+    """Return the shape of one input that an attack was given: `shape`, or that of its auxiliary data."""
+    if shape is not None:
+        return shape
+    return next((images.x.shape[1:] for images in given if isinstance(images, Images)), None)
+
+
 def admit(update: Update, model: nn.Module) -> Update:
     """Return an update by the model's names, on its device, without the parameters that the client froze.
 
-    A weight that several layers share has the first of its names. Raises `ValueError` for anything but an `Update`.
+    A weight that several layers share has the first of its names. Raises `ValueError` for anything but an `Update`, and
+    for an update that is zero everywhere.
     """
     if not isinstance(update, Update):
         raise ValueError(f"an attack reads a fedleak.Update, not a {type(update).__name__}")
+    if not any(bool(tensor.any()) for tensor in update.tensors.values()):
+        raise ValueError("the update is zero in every tensor: nothing was trained, so there is nothing to read")
     tensors = without_frozen(unwrapped(update.tensors, model), model)
     first_names = {id(p): name for name, p in model.named_parameters()}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -104,7 +131,15 @@ def admit(update: Update, model: nn.Module) -> Update:
     return update if is_same else update.replace(tensors)
 
 
-def enter(model: Any, make: Callable[[Any], Prepared], *, checks: bool = True, seed: int = 0) -> Prepared:
+def enter(
+    model: Any,
+    make: Callable[[Any], Prepared],
+    *,
+    checks: bool = True,
+    seed: int = 0,
+    given: Sequence[Any] = (),
+    shape: Sequence[int] | None = None,
+) -> Prepared:
     """Prepare an attack behind the door.
 
     Parameters
@@ -117,6 +152,10 @@ def enter(model: Any, make: Callable[[Any], Prepared], *, checks: bool = True, s
         Whether updates are checked for contradictions.
     seed
         Seed of random numbers that a model draws.
+    given
+        What else the attack is given; auxiliary data among it show the shape of one input.
+    shape
+        Shape of one input, if the attack is given one.
     """
     is_list = isinstance(model, Sequence) and len(model) > 0
     models = list(model) if is_list else [model]
@@ -129,6 +168,8 @@ def enter(model: Any, make: Callable[[Any], Prepared], *, checks: bool = True, s
     of_presets = Examination((embeddings,) if active else ())
     if not is_list and any(p.dtype in _HALVES for p in first.parameters()):
         models = [copy.deepcopy(first).float()]
+    if not is_list:
+        find_head(models[0], _given_shape(given, shape))
     with quiet(*models, seed=seed):
         prepared = make(models if is_list else models[0])
 
@@ -148,6 +189,7 @@ def entering(prepare: Prepare, *, checks: bool = True) -> Prepare:
 
     @wraps(prepare)
     def prepare_behind(model: Any, *args: Any, **kwargs: Any) -> Any:
-        return enter(model, lambda inner: prepare(inner, *args, **kwargs), checks=checks)
+        given, shape = (*args, *kwargs.values()), kwargs.get("shape")
+        return enter(model, lambda inner: prepare(inner, *args, **kwargs), checks=checks, given=given, shape=shape)
 
     return cast(Prepare, prepare_behind)

@@ -180,7 +180,9 @@ class Attack:
             return Prepared(self.name, lambda update, **more: self.function(update, inner, *args, **options, **more))
 
         seed = options.get("seed")
-        return enter(model, make, checks=self.checks, seed=seed if isinstance(seed, int) else 0)
+        seed = seed if isinstance(seed, int) else 0
+        given, shape = (*args, *options.values()), options.get("shape")
+        return enter(model, make, checks=self.checks, seed=seed, given=given, shape=shape)
 
     def _answer(self, prepared: Prepared, update: Any, options: Mapping[str, Any]) -> Any:
         if self.goal == "labels":

@@ -152,7 +152,14 @@ def _require_logits(model: nn.Module, name: str, layer: nn.Linear) -> None:
     with watched({name: layer}, lambda _, __, y: outputs.append(y)):
         x, logits = next(((x, y) for x in dummy_inputs(model) if (y := run(model, x)) is not None), (None, None))
     last = outputs[-1] if outputs else None
-    if x is None or last is None or not isinstance(logits, Tensor) or last.shape != logits.shape:
+    if x is None or last is None or not isinstance(logits, Tensor):
+        return
+    if last.shape[-1] != logits.shape[-1]:
+        raise ValueError(
+            f"model.head_name names {name!r}, which has {last.shape[-1]} outputs where the model has "
+            f"{logits.shape[-1]}: name the layer whose outputs are the model's"
+        )
+    if last.shape != logits.shape:
         return
     if not same_logits(last, logits) and not adds_up(model, layer, x):
         raise ValueError(
@@ -170,9 +177,11 @@ def _find_head_name(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
     if logits is None:
         if len(linears) == 1:
             return next(iter(linears))
+        noted = getattr(model, "input_shape", None)
+        reason = "the inputs made up for it" if noted is None else f"inputs of model.input_shape, {tuple(noted)}"
         raise ValueError(
-            f"which layer makes the outputs is not known: the model does not take the inputs made up for it. Note the "
-            f"shape of one input, model.input_shape = (C, H, W), or {advice}"
+            f"which layer makes the outputs is not known: the model does not take {reason}. Note the shape of one "
+            f"input, such as model.input_shape = (C, H, W), pass it where shape= is an option, or {advice}"
         )
     if not isinstance(logits, Tensor) or logits.dim() != 2:
         output_kind = f"a tensor {list(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"

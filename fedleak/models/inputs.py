@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -128,6 +128,8 @@ def dummy_inputs(model: nn.Module, shape: tuple[int, ...] | None = None) -> Iter
     """
     generator = torch.Generator().manual_seed(0)
     known_shape = shape or getattr(model, "input_shape", None)
+    if known_shape is not None and not isinstance(known_shape, Iterable):
+        raise ValueError(f"the shape of one input is a tuple, such as (3, 32, 32), not {known_shape!r}")
     if n_tokens := known_tokens(model):
         yield as_inputs(torch.randint(n_tokens, (2, *(known_shape or (_TEXT_LENGTH,))), generator=generator), model)
         return

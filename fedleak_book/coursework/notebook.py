@@ -86,6 +86,12 @@ class _Nothing:
     def __bool__(self) -> bool:
         return False
 
+    def __getitem__(self, key: Any) -> "_Nothing":
+        return _Nothing()
+
+    def __len__(self) -> int:
+        return 0
+
     def __iter__(self) -> Any:
         return iter(())
 
@@ -97,7 +103,9 @@ class _Shell(_Nothing):
         self.namespace = namespace
 
     def run_cell_magic(self, name: str, line: str, cell: str) -> None:
-        """Run the code of a cell such as ``%%time``."""
+        """Run the code of a cell such as ``%%time``; ``%%capture out`` binds `out` to nothing."""
+        if name == "capture" and (words := [w for w in line.split() if w.isidentifier()]):
+            self.namespace[words[0]] = _Nothing()
         if name in RUN_THEIR_CODE:
             exec(python(cell), self.namespace)
 

@@ -75,7 +75,7 @@ def test_thresholds_are_quantiles():
 def test_bad_input():
     model = build("cnn", (1, 28, 28), 10, seed=0)
     fronted = mandrake.fronted_model(build("fcn3", SHAPE, 4, seed=0), SHAPE, 0, 2, BINS)
-    sent = lambda rows: Update({mandrake.FRONT[1]: torch.zeros(rows, 128)}, "gradient", 2)
+    sent = lambda rows: Update({mandrake.FRONT[1]: torch.ones(rows, 128)}, "gradient", 2)
     for word, call in (
         ("got 3", lambda: eluding_sa.clients_models(model, 3, 3, "4")),
         ("increasing", lambda: mandrake.Front(SHAPE, 0, 2, torch.zeros(4))),

@@ -162,3 +162,35 @@ def test_image_attacks_warn_of_contradictions():
     larger = update.replace({n: 1e3 * t for n, t in update.tensors.items()})
     with pytest.warns(UserWarning, match="larger than that of any mean over samples"):
         invg.reconstruct(larger, model, labels=torch.tensor([0]), iterations=1)
+
+
+class HeadFirst(nn.Module):
+    """A network whose head is declared first, and whose inputs have no usual size."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.body = nn.Linear(6, CLASSES), nn.Linear(35, 6)
+
+    def forward(self, x):
+        return self.head(self.body(x.flatten(1)).relu())
+
+
+def test_a_shape_or_auxiliary_data_that_an_attack_is_given_find_the_head():
+    torch.manual_seed(0)
+    x, y = torch.rand(8, 1, 5, 7), torch.arange(8) % CLASSES
+    aux = Images(x, y, list("abcd"), "made up")
+    for prepare in (lambda m: zlg.prepare(m, shape=(1, 5, 7)), lambda m: llg.prepare(m, aux)):
+        model = HeadFirst()
+        assert prepare(model).recover(fedsgd(model, x[:2], y[:2])).counts.sum() == 2
+        assert "input_shape" not in vars(model)
+    model = HeadFirst()
+    assert dlg.reconstruct(fedsgd(model, x[:1], y[:1]), model, shape=(1, 5, 7), iterations=1).shape == (1, 1, 5, 7)
+
+
+def test_an_update_that_is_zero_everywhere_is_refused():
+    model = network()
+    update = sample(model)
+    zero = update.replace({name: torch.zeros_like(tensor) for name, tensor in update.tensors.items()})
+    for attack_it in (llg.recover, ilrg.recover, dlg.reconstruct):
+        with pytest.raises(ValueError, match="zero"):
+            attack_it(zero, model)

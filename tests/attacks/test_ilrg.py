@@ -46,8 +46,8 @@ def test_a_scaled_update_has_a_solution_that_no_batch_has():
 
 def test_a_class_without_gradient_is_no_division_by_zero():
     layer = nn.Linear(2, 3).double()
-    zeros = Update({"weight": torch.zeros(3, 2), "bias": torch.zeros(3)}, "gradient", 4)
-    assert (ilrg.recover(zeros, layer) >= 0).all()
+    rows = torch.tensor([[0.5, 0.5], [-0.5, -0.5], [0.0, 0.0]])
+    assert (ilrg.recover(Update({"weight": rows, "bias": rows[:, 0]}, "gradient", 4), layer) >= 0).all()
 
 
 def test_many_classes_are_solved_by_iteration_to_the_same_counts(monkeypatch):

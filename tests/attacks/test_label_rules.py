@@ -62,7 +62,7 @@ def test_guess_is_uniform():
 def test_the_prior_guess_follows_the_auxiliary_data_or_the_prior():
     x, y = torch.zeros(5, 1, 1, 2), torch.tensor([0, 0, 0, 1, 2])
     aux = Images(x, y, tuple("abc"), "zeros", "train", False, "made here", "none")
-    ten = update([[0.0, 0.0]] * 3, samples=10)
+    ten = update([[0.0, 1.0]] * 3, samples=10)
     assert guess.recover_prior(ten, MODEL, aux).tolist() == [6, 2, 2]
     for scale in (1, 10, 100):  # shares, numbers of samples, per cent
         prior = scale * torch.tensor([0.1, 0.2, 0.7])
@@ -78,7 +78,7 @@ RULES = [idlg.recover, gi.recover, llg.recover]
 @pytest.mark.parametrize("recover", RULES)
 def test_a_gradient_withheld_not_finite_or_of_another_model(recover):
     with pytest.raises(WithheldParameter, match="'weight'"):
-        recover(Update({"bias": torch.zeros(3)}, "gradient", samples=1), MODEL)
+        recover(Update({"bias": torch.ones(3)}, "gradient", samples=1), MODEL)
     for bad in (float("nan"), -float("inf")):
         with pytest.raises(ValueError, match="1 of 6 entries of the update's 'weight'"):
             recover(update([[0.0, 1.0], [bad, 0.0], [0.0, 0.0]]), MODEL)

@@ -112,10 +112,10 @@ def test_evaluation_mode_is_a_line_and_is_refused():
     model = build("resnet20-1", (3, 16, 16), 10, seed=0).eval()
     models = [lia_sa.fishing_model(model, "literal", u, 3, 0) for u in range(3)]
     assert lia_sa.conditioning(models).rank == 2
-    zeros = Update({n: torch.zeros_like(p) for n, p in model.named_parameters()}, "gradient", 3)
+    ones = Update({n: torch.ones_like(p) for n, p in model.named_parameters()}, "gradient", 3)
     with pytest.raises(ValueError, match="rank 2"):
         lia_sa.prepare(models, 1, (3, 16, 16))
-    assert lia_sa.recover(zeros, models, 1, (3, 16, 16), force=True).shape == (3, 10)
+    assert lia_sa.recover(ones, models, 1, (3, 16, 16), force=True).shape == (3, 10)
 
 
 def test_bad_input():

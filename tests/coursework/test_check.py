@@ -80,7 +80,10 @@ MAGICS = "%matplotlib inline\n!exit 1\nx = !ls\ndisplay(1)\nget_ipython().config
 EXPORTED = """from IPython import get_ipython
 get_ipython().run_line_magic('matplotlib', 'inline')
 display(get_ipython().system('exit 1'))
-get_ipython().run_cell_magic('capture', '', 'from math import pi\\n')
+get_ipython().run_cell_magic('capture', 'out', 'from math import pi\\n')
+out.show()
+files = get_ipython().getoutput('ls')
+len(files), files[0]
 assert pi > 3
 """
 
