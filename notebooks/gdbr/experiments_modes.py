@@ -140,7 +140,7 @@ REDUCED_MODES = Experiment(
     "reduced_modes",
     reduced_by_mode,
     quick=grid(net="alexnet", data="mnist5k", batch_norm=NONE, trials=1),
-    paper=grid(net="alexnet", data=["mnist", "cifar10"], batch_norm=NONE, trials=6),
+    paper=grid(net="alexnet", data=["mnist", "cifar10"], batch_norm=NONE, trials=16),
     by=(
         "level",
         "scale",
