@@ -137,7 +137,7 @@ def test_the_executed_copy_is_swapped_in_or_warned_of(tmp_path, monkeypatch, cop
         assert warning in message
         return
     cells = nbformat.reads(source[0], as_version=4).cells
-    assert [cell.source for cell in cells] == ["a = 1", "a", "Now."]  # papermill's own cell is no part of a page
-    assert cells[1].outputs[0].text == "2"
-    assert cells[0].metadata["tags"] == ["parameters", "hide-input"]
+    assert [cell.source for cell in cells] == ["a", "Now.", "a = 1"]  # papermill's own cell is no part of a page
+    assert cells[0].outputs[0].text == "2"
+    assert cells[-1].metadata["tags"] == ["parameters", "hide-input"]
     assert not warned

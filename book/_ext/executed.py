@@ -57,15 +57,18 @@ def swap_in(app: Sphinx, docname: str, source: list[str]) -> None:
         logger.warning("%s has changed since it was executed; run `fedleak book`", docname, type="fedleak")
         return
     cells = with_outputs(notebook["cells"], own_cells(executed))
-    shown = with_rows(paths.chapter_of(Path(docname).name), [folded(cell) for cell in cells])
+    shown = with_rows(paths.chapter_of(Path(docname).name), last_folded(cells))
     source[0] = json.dumps({**executed, "cells": shown})
 
 
-def folded(cell: dict[str, Any]) -> dict[str, Any]:
-    """Return a cell as a page shows it, with folded parameters."""
-    if "parameters" not in tags(cell):
-        return cell
-    return {**cell, "metadata": {**cell["metadata"], "tags": [*tags(cell), "hide-input"]}}
+def last_folded(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return cells in a page's order: parameters and set-up, which run first, folded at the end."""
+    first = [cell for cell in cells if "parameters" in tags(cell) or cell.get("id") == "setup"]
+    folded = [
+        {**cell, "metadata": {**cell["metadata"], "tags": [*dict.fromkeys([*tags(cell), "hide-input"])]}}
+        for cell in first
+    ]
+    return [*(cell for cell in cells if cell not in first), *folded]
 
 
 def readers_copy(notebook: dict[str, Any]) -> str:

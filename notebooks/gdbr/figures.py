@@ -36,28 +36,6 @@ SUBSTITUTES = dict(
 LOOK = {name: plots.style_of(list(NAMED.values()))[name] for name in NAMED.values()}
 
 
-def fig2(cells):
-    """Draw Fig. 2: histograms of five features and of five probabilities, by initialisation."""
-    figure = Figure(figsize=(8.4, 3.8), layout="constrained")
-    axes = figure.subplots(2, 2)
-    for column, init in enumerate(("positive", "default")):
-        for row, (kind, name) in enumerate(
-            (("feature", "feature"), ("probability", "class"))
-        ):
-            ax, part = axes[row, column], cells.query("init == @init and kind == @kind")
-            for number, (_, bars) in enumerate(part.groupby("unit", sort=False), 1):
-                edges = [*bars["left"], bars["right"].iloc[-1]]
-                look = dict(fill=True, alpha=0.35, label=f"{name} {number}")
-                ax.stairs(bars["count"], edges, **look)
-            ax.set(
-                title=f"{init} weights", xlabel=f"value of the {kind}", ylabel="images"
-            )
-            ax.set_yscale("log" if row else "linear")
-            ax.locator_params(axis="x", nbins=5)
-            ax.legend(fontsize="small")
-    return figure
-
-
 def marked(ax, x, cells, colour, marker):
     """Draw means with their intervals at the places `x` of the cells' ``at``."""
     mean = cells["insacc"]

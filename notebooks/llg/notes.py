@@ -20,12 +20,21 @@ def fig3(run):
 
 
 def fig4(run):
-    """Fig. 4: the settings of DLG."""
-    return """
+    """Fig. 4: the settings of DLG, and three interpretations of the impact under FedAvg."""
+
+    def step(k, column, lr):
+        """A step's number, mean over the two batch sizes."""
+        return run.best("by_step").query("step == @k and lr == @lr")[column].mean()
+
+    return f"""
     DLG optimises dummy images and labels by L-BFGS (learning rate 1, 100 outer steps) until their gradient equals the shared one.
     The optimised labels are its answer. DLG costs thousands of passes, so it ran on fewer trials. On other data sets, and under
     FedAvg, it ran only on the smallest batches. Under FedAvg our DLG reconstructs the images of all ten steps as one batch; the
     paper does not say how it treats them.
+
+    **Impact under FedAvg.** Which of {{ref}}`three interpretations <tab-llg-readings>` works best for LLG+ depends on the learning rate (the rows of `fedavg_readings`). At 0.001 all steps
+    are alike, and ten sum to {step(10, "length", 0.001):.1f} times the first, so the linear interpretation is best. At 0.1 steps overshoot: at the second step, {step(2, "overshot", 0.1):.0%} of the
+    clients have a positive sum for their majority label. Ten steps sum to only {step(10, "length", 0.1):.1f} times the first, so the released interpretation is best.
     """
 
 
