@@ -196,7 +196,8 @@ def peel(update: Update, model: nn.Module, seed: int) -> tuple[Peeled | None, st
     if len(head_gradient) < 3:
         return None, "of two classes all samples' errors are parallel, which leaves too little to prove a label"
     if min(live, layer.gradient.shape[1]) < needed:
-        return None, f"labels of {update.samples} samples are proved only by a layer of at least {needed} inputs and {needed} active units"
+        need = f"at least {needed} inputs and {needed} active units"
+        return None, f"labels of {update.samples} samples are proved only by a layer of {need}"
     peeled = Peeled(layer, head_gradient, update.samples, tolerance, seed)
     while len(peeled.labels) < update.samples and peeled.peel_round():
         pass
