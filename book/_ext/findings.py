@@ -21,7 +21,7 @@ from fedleak.data import title
 from fedleak_book import paths
 from fedleak_book.experiments import Number, notebooks
 from fedleak_book.experiments.cells import mean_of
-from fedleak_book.experiments.claims import matching_rows
+from fedleak_book.experiments.estimates import matching_rows
 from notebooks import plots
 from notebooks.gdbr.checks import even_guess
 

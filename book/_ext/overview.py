@@ -9,7 +9,7 @@ from generated import comparisons
 from render import link, table
 
 from fedleak_book import paths
-from fedleak_book.experiments import choices, notebooks, published
+from fedleak_book.experiments import effects, notebooks, published
 from fedleak_book.experiments.verdicts import BLOCKS
 from fedleak_book.scoreboard import is_counted
 
@@ -61,7 +61,7 @@ def backtests(papers: list[Row]) -> str:
     """Return how often each transport covered what is known, and whether it counts."""
     rows = []
     for paper in papers:
-        for name, test in choices.load_backtests(paper["chapter"]).items():
+        for name, test in effects.load_backtests(paper["chapter"]).items():
             share = f"{test.covered:,} of {test.values:,} ({test.covered / test.values:.0%})" if test.values else "none"
             row = {"Paper": paper["title"], "Record": f"`{name}`", "Covered": share}
             rows.append(row | {"Mean half-width": f"{test.half_width:.3f}", "Counts": "yes" if test.trusted else "no"})

@@ -6,8 +6,9 @@ Importing this makes the checkout's ``notebooks`` importable, wherever a noteboo
 import sys
 
 from fedleak_book import paths
-from fedleak_book.experiments.claims import Claims, having
+from fedleak_book.experiments.claims import Claims
 from fedleak_book.experiments.context import Context, trained_once
+from fedleak_book.experiments.estimates import having
 from fedleak_book.experiments.experiment import Experiment, grid, spawned
 from fedleak_book.experiments.results import Number, Results
 

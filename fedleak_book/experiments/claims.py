@@ -1,27 +1,32 @@
 """What a paper says in words, measured: a statistic of an experiment's cells, with an interval over its trials."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from scipy import stats
 
-from fedleak.intervals import MIN_EQUAL_VALUES, MIN_VALUES
-from fedleak_book.experiments import choices, looks, records, status
-from fedleak_book.experiments.choices import Effect, Transport
-from fedleak_book.experiments.kinds import NUMBER, Kind, stretch
+from fedleak_book.experiments import choices, effects, imports, looks, status
+from fedleak_book.experiments.choices import Transport
+from fedleak_book.experiments.effects import Effect
+from fedleak_book.experiments.estimates import (
+    Cells,
+    Having,
+    Statistic,
+    Where,
+    by_trial,
+    estimate,
+    matching_rows,
+    needed,
+    of_rows,
+)
+from fedleak_book.experiments.kinds import NUMBER, Kind
 from fedleak_book.experiments.published import Paper, Published, Row, fits
 from fedleak_book.experiments.records import RECORDED, Record
-from fedleak_book.experiments.spread import MOST, two_kinds
+from fedleak_book.experiments.spread import two_kinds
 from fedleak_book.experiments.status import Measured
-
-RESAMPLES, ROW_RESAMPLES = 400, 100
-Statistic = Callable[..., float]
-Where = Mapping[str, Any] | Callable[[pd.DataFrame], Any]
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ class Claim:
                 about["effects"] = tuple(self._effects(paper, item, settled, recorded))
         about["ends"] = self.kind.range
         if not self.rows and item.misses(*result[1:3]):
-            about["groups"] = two_kinds(_by_trial(self.statistic, cells))
+            about["groups"] = two_kinds(by_trial(self.statistic, cells))
         value, low, high, n = result
         about["looks"] = max(looks.at(paper.name, name, n) for name in self.of)
         n *= min(record.fixed.get("block", 1) for record in recorded)  # a trial that is the mean of a block of networks
@@ -107,8 +112,15 @@ class Claim:
             id = self.id + f"-{k + 1}" * bool(k)
             yield Measured(id, float(value), low, high, getattr(value, "n", 0), note=note)
 
-    def _cells(self, record: Record, rows: pd.DataFrame) -> "Cells":
+    def _cells(self, record: Record, rows: pd.DataFrame) -> Cells:
         return Cells(rows, record.cells_by, self.value or record.first, self.wide)
+
+    @property
+    def at(self) -> str:
+        """Reading and filters, as ``effects.csv`` has them."""
+        filters = self.filters.settings if isinstance(self.filters, Having) else self.filters
+        text = filters.__qualname__ if callable(filters) else effects.text_of(filters or {})
+        return "; ".join(filter(None, (self.reading, text)))
 
     def _effects(
         self, paper: Paper, item: Published, used: Sequence[Row], recorded: Sequence[Record]
@@ -121,28 +133,43 @@ class Claim:
         table, rules = paper.tables[item.table], choices.load(paper.name)
         cells = [row for row in table.rows if fits(item.cell, row)]
         far = [{d.setting for d in status.of_cells(table, used, cell) if d.counts} for cell in cells]
-        sums = dict[Any, tuple[dict[str, float], set[int]]]()
-        for transport in rules.transports:
+        sums = dict[Any, tuple[list[Transport], set[int]]]()
+        for transport in () if self.rows else rules.transports:
             short = {k for k, settings in enumerate(far) if settings & {*transport.settings}}
             fitting = {k for k in short if transport in rules.transports_of(table.name, cells[k])}
             if not fitting or (fitting < short and not self.parts):
                 continue
             if not all(fits(transport.only, table.unnamed(row) | dict(row)) for row in used):
                 continue
-            rows = transport.rows(paper.name, {})
-            ends = {}
-            for name, sample in rows.groupby("data") if rows is not None and not self.rows else ():
-                with suppress(KeyError, IndexError, ValueError):
-                    ends[str(name)] = self._change(sample.assign(**transport.when), transport, recorded)
-            if ends and not self.parts:
-                yield Effect(transport.record, transport.settings, ends)
+            chosen, covered = [transport], fitting
             if self.parts:
-                key = transport.record, transport.settings
-                total, covered = sums.get(key, (dict.fromkeys(ends, 0.0), set()))
-                total = {name: total[name] + ends[name][1] for name in total.keys() & ends.keys()}
-                sums[key] = total, covered | fitting
-                if total and covered | fitting >= short:
-                    yield Effect(*key, {name: (-most, most) for name, most in total.items()})
+                earlier, before = sums.get((transport.record, transport.settings), ([], set()))
+                chosen, covered = [*earlier, transport], before | fitting
+                sums[transport.record, transport.settings] = chosen, covered
+            if covered >= short and (effect := self._effect(paper.name, chosen, recorded)):
+                yield effect
+
+    def _effect(self, paper: str, transports: Sequence[Transport], recorded: Sequence[Record]) -> Effect | None:
+        """Return the effect of transports on the statistic; that of several is the sum of their largest changes."""
+
+        def measure() -> effects.Ends:
+            ends = [self._ends(paper, transport, recorded) for transport in transports]
+            if not self.parts:
+                return ends[0]
+            most = {name: sum(end[name][1] for end in ends) for name in ends[0] if all(name in end for end in ends)}
+            return {name: (-end, end) for name, end in most.items()}
+
+        declared = [(record.cells_by, record.first, dict(record.fixed)) for record in recorded]
+        code = f"{imports.code_of(f'notebooks.{paper}.claims')} {declared}"
+        return effects.known(paper, transports, self.id, self.at, measure, code)
+
+    def _ends(self, paper: str, transport: Transport, recorded: Sequence[Record]) -> effects.Ends:
+        """Return the interval of what the statistic changes on each of a transport's data sets that has its cells."""
+        ends, rows = dict[str, tuple[float, float]](), effects.rows_of(paper, transport, {})
+        for name, sample in rows.groupby("data") if rows is not None else ():
+            with suppress(KeyError, IndexError, ValueError):
+                ends[str(name)] = self._change(sample.assign(**transport.when), transport, recorded)
+        return ends
 
     def _change(self, rows: pd.DataFrame, transport: Transport, recorded: Sequence[Record]) -> tuple[float, float]:
         """Return the interval of what the whole level changes; of `parts`, the largest one in both directions."""
@@ -184,129 +211,3 @@ class Claims(list[Claim]):
     def add(self, id: str, statistic: Statistic | None, of: Any = (), **options: Any) -> None:
         """Add a claim; the parameters are those of `Claim`, and `of` may be one name."""
         self.append(Claim(id, statistic, (of,) if isinstance(of, str) else tuple(of), **options))
-
-
-def matching_rows(rows: pd.DataFrame, filters: Where | None) -> pd.DataFrame:
-    """Return the rows that a claim or a cell is about; see `Claim`."""
-    if callable(filters):
-        return rows[filters(rows)]
-    for column, value in (filters or {}).items():
-        rows = rows[rows[column].isin(value if isinstance(value, list) else [value])]
-    return rows
-
-
-def having(**settings: Any) -> Callable[[pd.DataFrame], pd.Series]:
-    """Return a condition on rows: these values (a list: one of them) in the columns that the rows have."""
-
-    def condition(rows: pd.DataFrame) -> pd.Series:
-        keep = pd.Series(True, rows.index)
-        for name in {*settings} & {*rows}:
-            keep &= rows[name].isin(np.atleast_1d(settings[name]))
-        return keep
-
-    return condition
-
-
-class Cells:
-    """The means of one value by the cells that some columns make, and its trials: the same in every cell, in pairs.
-
-    Recorded cells that have no trials any more have means alone. The values of the column `wide` become the columns of
-    the statistic's frame; without it the statistic gets a series.
-    """
-
-    def __init__(self, rows: pd.DataFrame, by: Sequence[str], value: str, wide: str | None):
-        varying = [c for c in by if c in rows and (c == wide or rows[c].nunique(dropna=False) > 1)]
-        keys = varying or [by[0]]
-        self.rows, self.place = rows, rows.groupby(keys, dropna=False).ngroup()
-        numbered = rows.assign(cell=self.place, trial=rows.get("trial", 0))
-        grid = records.units(numbered, ["cell"], [value]).pivot(index="cell", columns="trial", values=value)
-        self.means = np.nanmean(grid.to_numpy(dtype=float), axis=1)
-        self.trials = [cell[~np.isnan(cell)] for cell in grid.to_numpy(dtype=float)] if "trial" in rows else []
-        self.n = min(map(len, self.trials)) if "trial" in rows else int(rows.get("n", pd.Series([0])).min())
-        places = numbered.drop_duplicates("cell").set_index(keys)["cell"].sort_values()
-        self.places: Any = places.unstack(wide, fill_value=-1) if wide and len(keys) > 1 else places
-
-    def frame(self, means: np.ndarray) -> Any:
-        """Return means as the statistic takes them."""
-        return type(self.places)(np.append(means, np.nan)[self.places.to_numpy()], *self.places.axes)
-
-
-def needed(statistic: Statistic, cells: Sequence[Cells]) -> list[pd.DataFrame]:
-    """Return the rows of the cells that a statistic depends on: whose mean, very large or very small, changes it.
-
-    A value far outside moves a mean, an extreme, a count of what is above a line, and a difference alike; a cell that
-    moves none of them takes no part, and its settings say nothing about the claim.
-    """
-    means, decisive = [table.means.copy() for table in cells], []
-
-    def moved(changed: np.ndarray, place: int, far: float) -> bool:
-        before, changed[place] = changed[place], far
-        try:
-            return _value(statistic, cells, means) != plain
-        except (ArithmeticError, KeyError, IndexError, ValueError):
-            return True
-        finally:
-            changed[place] = before
-
-    plain = _value(statistic, cells, means)
-    for changed, table in zip(means, cells, strict=True):
-        chosen = [p for p in range(len(changed)) if any(moved(changed, p, far) for far in (1e6, -1e6, math.nan))]
-        decisive.append(table.rows[table.place.isin(chosen)] if chosen else table.rows)
-    return decisive
-
-
-def _value(statistic: Statistic, cells: Sequence[Cells], means: Iterable[np.ndarray]) -> float:
-    return float(statistic(*(table.frame(values) for table, values in zip(cells, means, strict=True))))
-
-
-def estimate(statistic: Statistic, cells: Sequence[Cells], kind: Kind = NUMBER) -> tuple[float, float, float, int]:
-    """Return a statistic of some experiments' cells with its 95 % interval, and the smallest number of trials.
-
-    A bootstrap over the trials, with the ends that `_bounds` says, widened as a mean's interval is. Without trial rows,
-    or with fewer than three trials, there is no interval.
-    """
-    value, n = _value(statistic, cells, [cell_set.means for cell_set in cells]), min(cell_set.n for cell_set in cells)
-    if n < MIN_VALUES or not all(cell_set.trials for cell_set in cells):
-        return value, math.nan, math.nan, n
-    rng = np.random.default_rng(0)
-    sizes = sorted({len(cell) for cell_set in cells for cell in cell_set.trials})
-    draws = {size: rng.integers(size, size=(RESAMPLES, size)) for size in sizes}
-    means = [np.array([cell[draws[len(cell)]].mean(1) for cell in cell_set.trials]) for cell_set in cells]
-    resampled = [_value(statistic, cells, [values[:, b] for values in means]) for b in range(RESAMPLES)]
-    return value, *_bounds(value, resampled, n, kind), n
-
-
-def _by_trial(statistic: Statistic, cells: Sequence[Cells]) -> list[float]:
-    """Return the statistic of each trial alone; nothing where cells differ in their trials, or there are many."""
-    sizes = {len(cell) for cell_set in cells for cell in cell_set.trials}
-    if len(sizes) != 1 or not all(cell_set.trials for cell_set in cells) or max(sizes) > MOST:
-        return []
-    alone = ([np.array([cell[k] for cell in c.trials]) for c in cells] for k in range(*sizes))
-    return [_value(statistic, cells, means) for means in alone]
-
-
-def _bounds(value: float, resampled: Sequence[float], n: int, kind: Kind) -> tuple[float, float]:
-    """Return the percentiles of a bootstrap, as far out as Student's t is for n trials.
-
-    Below ten trials no resample goes that far: the usual percentiles are then farther from the value by as much.
-    """
-    tail = 100 * float(stats.norm.sf(stats.norm.ppf(0.975) * (stretch(n) if n >= MIN_EQUAL_VALUES else 1)))
-    low, high = np.nanpercentile(resampled, [tail, 100 - tail]).tolist()
-    if n < MIN_EQUAL_VALUES:
-        below, above = max(0.0, value - low), max(0.0, high - value)
-        low, high = value - stretch(n) * below, value + stretch(n) * above
-    return kind.widened(value, low, high, n)
-
-
-def of_rows(statistic: Statistic, rows: pd.DataFrame, kind: Kind = NUMBER) -> tuple[float, float, float, int]:
-    """Return a statistic of trial rows with its 95 % interval: for what is no function of the cells' means."""
-    value, n = float(statistic(rows)), int(rows["trial"].nunique()) if "trial" in rows else 0
-    if n < MIN_VALUES:
-        return value, math.nan, math.nan, n
-    rng, places = np.random.default_rng(0), rows.reset_index(drop=True).groupby("trial").indices
-    resampled = []
-    for draw in rng.integers(n, size=(ROW_RESAMPLES, n)):
-        chosen = [places[t] for t in np.array(list(places))[draw]]
-        numbered = np.repeat(np.arange(n), [len(c) for c in chosen])
-        resampled.append(float(statistic(rows.iloc[np.concatenate(chosen)].assign(trial=numbered))))
-    return value, *_bounds(value, resampled, n, kind), n

@@ -33,6 +33,18 @@ def file_of(module: str) -> Path | None:
     return next((file for file in candidates if file.is_file()), None)
 
 
+def code_of(module: str) -> str:
+    """Return the code of a module of the project without imports and docstrings; "" where there is no such module."""
+    if (file := file_of(module)) is None:
+        return ""
+    tree = ast.parse(file.read_bytes())
+    tree.body = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
 def _imports(module: str, file: Path) -> Iterator[str]:
     """Yield the modules that a module imports, wherever in it, some of them several times."""
     for node in ast.walk(_tree(file, file.stat().st_mtime_ns)):

@@ -11,8 +11,7 @@ import pandas as pd
 
 from fedleak.files import write_text
 from fedleak_book import paths, scoreboard
-from fedleak_book.experiments import choices, looks, published, records, status, verdicts
-from fedleak_book.experiments.choices import Effect
+from fedleak_book.experiments import effects, looks, published, records, status, verdicts
 from fedleak_book.experiments.kinds import Kind
 from fedleak_book.experiments.spread import two_kinds
 from fedleak_book.experiments.status import Measured
@@ -77,13 +76,25 @@ def _groups(table: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[dict[str,
 
 
 def keep(paper: str, claims: Claimed) -> None:
-    """Write the measurements of a chapter's claims and its verdicts, with the digests of what they depend on."""
-    path, entries = paths.claims(paper), [asdict(claim) for readings in claims.values() for claim in readings]
-    tested = {name: asdict(claim) for name, claim in choices.backtests(paper).items()}
-    document = {"records": digests(paper), "backtests": tested, "claims": entries}
-    write_text(path, _json(document))  # the verdicts read the backtests
-    scoreboard.write(paper, rows(paper, claims))
+    """Write what a chapter's claims and transports measured, and its verdicts, with the digests of what they need."""
+    every = points(published.load(paper), claims)
+    effects.write(paper, (effect for readings in every.values() for point in readings for effect in point.effects))
+    document = {"records": digests(paper), "claims": [_entry(claim) for of in claims.values() for claim in of]}
+    path = paths.claims(paper)
+    write_text(path, _json(document))
+    scoreboard.write(paper, rows(paper))  # judged as read: with the effects and backtests that were just written
     write_text(path, _json({"verdicts": of_verdicts(paper), **document}))
+
+
+def _entry(claim: Measured) -> dict[str, Any]:
+    """Return a measurement as the file has it: effects by their keys, intervals without the processor's rounding."""
+    numbers = {name: _rounded(getattr(claim, name)) for name in ("low", "high")}  # `ours` may be a tie of its sentence
+    fields = asdict(replace(claim, effects=())) | numbers | {"groups": [_rounded(end) for end in claim.groups]}
+    return fields | {"effects": [effect.key for effect in claim.effects]}
+
+
+def _rounded(value: float) -> float:
+    return float(format(value, effects.DIGITS)) if isinstance(value, float) else value
 
 
 def _json(document: Any) -> str:
@@ -94,7 +105,8 @@ def digests(paper: str) -> dict[str, str]:
     """Return the digests of a chapter's records, by name, and of the files of what is published, by file name."""
     tables = sorted(path.with_suffix(".json") for path in paths.recorded(paper).glob("*.csv"))
     named = {path.stem: records.provenance(path)["sha256"][:16] for path in tables}
-    return named | {path.name: _sha256(path.read_bytes()) for path in sorted(paths.published(paper).iterdir())}
+    printed = (path for path in sorted(paths.published(paper).iterdir()) if path.name not in effects.FILES)
+    return named | {path.name: _sha256(path.read_bytes()) for path in printed}
 
 
 def of_verdicts(paper: str) -> str:
@@ -118,8 +130,9 @@ def load_claims(paper: str) -> dict[str, list[Measured]]:
             f"measure them again, `fedleak claims {paper}`"
         )
     claims: dict[str, list[Measured]] = {}
+    measured = effects.load(paper)
     for fields in document["claims"]:
         fields["differences"] = tuple(status.Difference(**d) for d in fields["differences"])
-        fields["effects"] = tuple(Effect(**effect) for effect in fields["effects"])
+        fields["effects"] = tuple(measured[tuple(key)] for key in fields["effects"])
         claims.setdefault(fields["id"], []).append(Measured(**fields))
     return claims

@@ -11,8 +11,9 @@ import pandas as pd
 
 from fedleak_book import parameters, paths, scoreboard
 from fedleak_book.experiments import judged, published, records, running, verdicts
-from fedleak_book.experiments.claims import Claims, matching_rows
+from fedleak_book.experiments.claims import Claims
 from fedleak_book.experiments.context import Context
+from fedleak_book.experiments.estimates import matching_rows
 from fedleak_book.experiments.kinds import NUMBER, Kind, interval
 from fedleak_book.experiments.records import NOW, RECORDED, Record
 from fedleak_book.experiments.status import Measured

@@ -7,8 +7,8 @@ from typing import Any, TypeGuard
 
 from fedleak import data, models
 from fedleak.intervals import MIN_VALUES
-from fedleak_book.experiments import records
-from fedleak_book.experiments.choices import Effect, effects
+from fedleak_book.experiments import effects, records
+from fedleak_book.experiments.effects import Effect
 from fedleak_book.experiments.published import LOST, Published, Row, Table, fits
 from fedleak_book.experiments.records import RECORDED
 from fedleak_book.experiments.spread import Groups
@@ -171,7 +171,7 @@ def from_table(table: Table, rows: Sequence[Row]) -> dict[str, list[Measured]]:
         for row, differ in candidates(table, rows, item.cell):
             if finite(row.get(value)):
                 low, high = (row.get(f"{value} {side}", math.nan) for side in ("low", "high"))
-                applying = effects(table, row, item.cell, value) if any(not d.why for d in differ) else ()
+                applying = effects.of_cell(table, row, item.cell, value) if any(not d.why for d in differ) else ()
                 context: dict[str, Any] = {
                     "exact": bool(row.get(records.EXACT, False)),
                     "differences": differ,

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedleak.intervals import MIN_VALUES
 from fedleak_book import scoreboard
-from fedleak_book.experiments import choices, looks
+from fedleak_book.experiments import choices, effects, looks
 from fedleak_book.experiments.choices import Choices
 from fedleak_book.experiments.published import LOST, Published
 from fedleak_book.experiments.spread import text
@@ -105,7 +105,7 @@ def moved(paper: str, point: Measured) -> Measured | None:
     """
     low, high, remaining, covered = point.low, point.high, far(point), set[str]()
     for effect in point.effects:
-        if remaining & set(effect.settings) and choices.trusted(paper, effect.record):
+        if remaining & set(effect.settings) and effects.trusted(paper, effect.record):
             down, up = effect.hull
             low, high, remaining = low + down, high + up, remaining - set(effect.settings)
             covered |= set(effect.settings)

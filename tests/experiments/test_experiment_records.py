@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fedleak_book import paths
-from fedleak_book.experiments import claims, records
+from fedleak_book.experiments import estimates, records
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, NUMBER, Kind, difference, interval, rate
 
 
@@ -75,8 +75,8 @@ def test_intervals_of_few_values_cover_as_they_say(n):
 
 def test_a_claims_interval_holds_it_as_often_as_it_says():
     draws = np.random.default_rng(3).normal(size=(60, 3))
-    all_cells = [claims.Cells(rows_of({"ours": values}), ["data", "rule"], "iacc", None) for values in draws]
-    ends = [claims.estimate(lambda t: t.iloc[0], [cells])[1:3] for cells in all_cells]
+    all_cells = [estimates.Cells(rows_of({"ours": values}), ["data", "rule"], "iacc", None) for values in draws]
+    ends = [estimates.estimate(lambda t: t.iloc[0], [cells])[1:3] for cells in all_cells]
     coverage = np.mean([low <= 0 <= high for low, high in ends])
     assert coverage >= 0.86  # of the percentiles alone about 0.75
 
@@ -138,30 +138,30 @@ def rows_of(values):
 
 def test_only_the_cells_that_a_statistic_hangs_on_count():
     rows = rows_of({"ours": [0.1, 0.2, 0.3], "theirs": [0.2, 0.3, 0.3]})
-    cells = claims.Cells(rows, ["data", "rule"], "iacc", "rule")
-    (needed,) = claims.needed(lambda t: t["ours"].max(), [cells])
+    cells = estimates.Cells(rows, ["data", "rule"], "iacc", "rule")
+    (needed,) = estimates.needed(lambda t: t["ours"].max(), [cells])
     assert {*zip(needed["data"], needed["rule"], strict=True)} == {("m", "ours"), ("c", "ours")}
-    (above,) = claims.needed(lambda t: (t["ours"] > 0.5).mean() - t.loc["m", "theirs"], [cells])
+    (above,) = estimates.needed(lambda t: (t["ours"] > 0.5).mean() - t.loc["m", "theirs"], [cells])
     assert {*zip(above["data"], above["rule"], strict=True)} == {("m", "ours"), ("c", "ours"), ("m", "theirs")}
 
 
 def test_a_claims_interval_is_paired_by_trial():
     noise = np.linspace(0, 0.5, 20)
     rows = rows_of({"ours": noise + 0.1, "theirs": noise})
-    cells = claims.Cells(rows, ["data", "rule"], "iacc", "rule")
-    value, low, high, n = claims.estimate(lambda t: (t["ours"] - t["theirs"]).min(), [cells])
+    cells = estimates.Cells(rows, ["data", "rule"], "iacc", "rule")
+    value, low, high, n = estimates.estimate(lambda t: (t["ours"] - t["theirs"]).min(), [cells])
     assert (value, n) == (pytest.approx(0.1), 20)
     assert low == pytest.approx(0.1) == high  # pairs stay pairs, however much the trials differ
-    cells = claims.Cells(rows[rows["rule"] == "ours"], ["data", "rule"], "iacc", None)
-    value, low, high, n = claims.estimate(lambda t: t.min(), [cells])
+    cells = estimates.Cells(rows[rows["rule"] == "ours"], ["data", "rule"], "iacc", None)
+    value, low, high, n = estimates.estimate(lambda t: t.min(), [cells])
     assert low < value < high
 
 
 def test_claims_without_varied_trials_have_an_interval_only_for_shares():
-    few = claims.Cells(rows_of({"ours": [1.0] * 6}), ["data", "rule"], "iacc", None)
-    assert all(map(math.isnan, claims.estimate(lambda t: t.min(), [few])[1:3]))
-    assert claims.estimate(lambda t: t.min(), [few], MEAN)[1:3] == interval([1.0] * 6, MEAN)
+    few = estimates.Cells(rows_of({"ours": [1.0] * 6}), ["data", "rule"], "iacc", None)
+    assert all(map(math.isnan, estimates.estimate(lambda t: t.min(), [few])[1:3]))
+    assert estimates.estimate(lambda t: t.min(), [few], MEAN)[1:3] == interval([1.0] * 6, MEAN)
     summary = pd.DataFrame({"data": ["m", "c"], "iacc": [0.4, 0.6], "n": [10, 20]})
-    value, low, _, n = claims.estimate(lambda t: t.min(), [claims.Cells(summary, ["data"], "iacc", None)])
+    value, low, _, n = estimates.estimate(lambda t: t.min(), [estimates.Cells(summary, ["data"], "iacc", None)])
     assert (value, n) == (0.4, 10)
     assert math.isnan(low)

@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 from values import item
 
-from fedleak_book.experiments import choices, verdicts
-from fedleak_book.experiments.choices import Choice, Choices, Effect, Transport
+from fedleak_book.experiments import choices, effects, verdicts
+from fedleak_book.experiments.choices import Choice, Choices, Transport
 from fedleak_book.experiments.claims import Claim
+from fedleak_book.experiments.effects import Effect
 from fedleak_book.experiments.kinds import MEAN
 from fedleak_book.experiments.published import LOST, Paper, Table
 from fedleak_book.experiments.records import Record
@@ -132,7 +133,7 @@ def test_a_choice_is_of_some_cells_and_readings_are_counted():
 
 @pytest.fixture
 def trust(monkeypatch):
-    monkeypatch.setattr(choices, "trusted", lambda paper, record: record == "reduced")
+    monkeypatch.setattr(effects, "trusted", lambda paper, record: record == "reduced")
 
 
 def fewer(interval, ends, record="reduced", **free):
@@ -178,50 +179,85 @@ def trials(shift, noise=0.02, cells=12, count=20):
 
 
 def test_a_backtest_tells_a_transport_that_holds_from_another():
-    backtest = choices.backtest(trials({"a": 0.1, "b": 0.1}), ["cell"], {"acc": MEAN})
+    backtest = effects.backtest(trials({"a": 0.1, "b": 0.1}), ["cell"], {"acc": MEAN})
     assert (backtest.values, backtest.trusted) == (24, True)
-    backtest = choices.backtest(trials({"a": 0.3, "b": 0.0}), ["cell"], {"acc": MEAN})
+    backtest = effects.backtest(trials({"a": 0.3, "b": 0.0}), ["cell"], {"acc": MEAN})
     assert backtest.covered < 0.6 * backtest.values
     assert not backtest.trusted
-    assert not choices.backtest(trials({"a": 0.1, "b": 0.1}, cells=4), ["cell"], {"acc": MEAN}).trusted, "few"
+    assert not effects.backtest(trials({"a": 0.1, "b": 0.1}, cells=4), ["cell"], {"acc": MEAN}).trusted, "few"
 
 
 def test_a_backtest_that_cannot_fail_counts_for_nothing():
-    found = choices.backtest(trials({"a": 0.1, "b": 0.1}, noise=0.1, count=6), ["cell"], {"acc": MEAN})
-    assert found.covered == found.values >= choices.LEAST_VALUES
-    assert found.half_width > choices.WIDEST
+    found = effects.backtest(trials({"a": 0.1, "b": 0.1}, noise=0.1, count=6), ["cell"], {"acc": MEAN})
+    assert found.covered == found.values >= effects.LEAST_VALUES
+    assert found.half_width > effects.WIDEST
     assert not found.trusted
-    assert 0 < choices.backtest(trials({"a": 0.1, "b": 0.1}), ["cell"], {"acc": MEAN}).half_width < 0.1
+    assert 0 < effects.backtest(trials({"a": 0.1, "b": 0.1}), ["cell"], {"acc": MEAN}).half_width < 0.1
 
 
 def test_an_effect_is_paired_by_trial():
     rows, apart = trials({"a": 0.1}, cells=1), 0.1 + np.random.default_rng(1).normal(0, 1e-4, 20)
     whole = rows["level"] == "whole"
     rows["acc"] = rows["trial"] * 0.02 - np.where(whole, 0, apart[rows["trial"]])
-    low, high = choices.contrast(rows, "few", "acc")
+    low, high = effects.contrast(rows, "few", "acc")
     assert 0.0999 < low < high < 0.1001
-    assert choices.contrast(rows, "fewer", "acc") is None
+    assert effects.contrast(rows, "fewer", "acc") is None
 
 
 def test_an_effect_is_of_the_rows_with_the_same_settings(monkeypatch):
     rows = pd.concat([trials({"a": s}, cells=1).assign(lr=lr) for lr, s in ((0.01, 0.0), (0.03, 0.2))])
     facts = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {}}}
-    monkeypatch.setattr(choices.records, "recorded", lambda paper, record: (rows, facts))
+    monkeypatch.setattr(effects.records, "recorded", lambda paper, record: (rows, facts))
     transport = Transport(("images",), "reduced", "few", same=("lr",))
-    assert transport.effect("x", {"lr": 0.01}, "acc").hull[1] < 0.1 < transport.effect("x", {"lr": 0.03}, "acc").hull[1]
-    assert transport.effect("x", {"lr": 0.1}, "acc") is None
-    assert transport.effect("x", {"lr": 0.01}, "psnr") is None
+    low, high = (effects.of_column("x", transport, {"lr": rate}, "acc").hull[1] for rate in (0.01, 0.03))
+    assert low < 0.1 < high
+    assert effects.of_column("x", transport, {"lr": 0.1}, "acc") is None
+    assert effects.of_column("x", transport, {"lr": 0.01}, "psnr") is None
 
 
 def test_an_effect_counts_only_at_its_records_settings(monkeypatch):
     facts = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {}}}
-    monkeypatch.setattr(choices.records, "recorded", lambda paper, record: (trials({"a": 0.1}, cells=1), facts))
+    monkeypatch.setattr(effects.records, "recorded", lambda paper, record: (trials({"a": 0.1}, cells=1), facts))
     rules = Choices(transports=(Transport(("images",), "reduced", "few", only={"mode": "frozen"}),))
     monkeypatch.setattr(choices, "load", lambda paper: rules)
     table = Table("p", "t", {"keys": ["data"]}, {}, [{"setting": "mode", "is": "frozen"}])
-    assert choices.effects(table, {}, {}, "acc")  # an earlier record, which does not name the mode
-    assert choices.effects(table, {"mode": "frozen"}, {}, "acc")
-    assert choices.effects(table, {"mode": "batch"}, {}, "acc") == ()
+    assert effects.of_cell(table, {}, {}, "acc")  # an earlier record, which does not name the mode
+    assert effects.of_cell(table, {"mode": "frozen"}, {}, "acc")
+    assert effects.of_cell(table, {"mode": "batch"}, {}, "acc") == ()
+
+
+@pytest.fixture
+def chapter(monkeypatch, tmp_path):
+    """A paper "x" with a transport, its record, and a folder of its own for what is written."""
+    declared = {"kinds": {"acc": {"name": "mean"}}, "fixed": {}}
+    monkeypatch.setattr(effects.paths, "published", lambda paper: tmp_path)
+    monkeypatch.setattr(effects.records, "provenance", lambda path: {"sha256": "1"})
+    monkeypatch.setattr(effects.records, "recorded", lambda paper, record: (trials({"a": 0.1}), {"declared": declared}))
+    rules = Choices(transports=(Transport(("images", "aux"), "reduced", "few", same=("cell",)),))
+    monkeypatch.setattr(choices, "load", lambda paper: rules)
+    return rules.transports[0]
+
+
+def test_effects_are_read_again_as_they_were_written(chapter):
+    effect = effects.of_column("x", chapter, {"cell": 3}, "acc")
+    effects.write("x", [effect, effect, replace(effect, column="f1", ends={"a": (math.nan, math.nan)})])
+    acc, f1 = effects.load("x").values()
+    assert acc.hull == pytest.approx(effect.hull, rel=1e-9)
+    assert (acc.key, f1.hull) == (effect.key, (0.0, 0.0))
+    assert effects.load_backtests("x").keys() == {"reduced"}
+
+
+def test_an_effect_is_measured_again_once_its_record_or_code_changed(chapter, monkeypatch):
+    measure = iter([{"a": (0.0, 0.1)}, {"a": (0.0, 0.2)}, {"a": (0.0, 0.3)}]).__next__
+
+    def most(code):
+        effect = effects.known("x", [chapter], "claim", "net=lenet", measure, code)
+        effects.write("x", [effect])
+        return effect.hull[1]
+
+    assert [most("t.min()"), most("t.min()"), most("t.max()")] == [0.1, 0.1, 0.2]
+    monkeypatch.setattr(effects.records, "provenance", lambda path: {"sha256": "2"})
+    assert most("t.max()") == 0.3
 
 
 def record(rows, by=()):
@@ -238,7 +274,7 @@ def record(rows, by=()):
 def test_an_effect_counts_if_all_differing_cells_have_it(monkeypatch):
     facts = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {"net": "lenet"}}}
     monkeypatch.setattr(
-        choices.records, "recorded", lambda paper, record: (trials({"m": 0.1, "n": 0.1}, cells=1), facts)
+        effects.records, "recorded", lambda paper, record: (trials({"m": 0.1, "n": 0.1}, cells=1), facts)
     )
     rules = Choices(transports=(Transport(("aux",), "reduced", "few", when={"data": "x"}),))
     monkeypatch.setattr(choices, "load", lambda paper: rules)
