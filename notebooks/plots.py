@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fedleak_book.experiments.published import Paper
+from fedleak_book.evidence.published import Paper
 
 _MARKERS = "osD^vPX*<>"
 _COLOURS = sns.color_palette("colorblind", 10)

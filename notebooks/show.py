@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fedleak.federated.schemes import SCHEMES
-from fedleak_book.experiments import Number
+from fedleak_book.evidence.results import Number
 
 LABELS = {
     "alpha": "α",

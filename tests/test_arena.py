@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from fedleak.attacks import registry
-from fedleak_book.experiments import Results, records, running
+from fedleak_book.evidence.results import Results
+from fedleak_book.experiments import records, running
 
 FOUND = {  # iAcc of four updates in an easy and a hard cell; None: refused
     "prior guess": ([0.5] * 4, [0.5] * 4),

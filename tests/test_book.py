@@ -16,7 +16,7 @@ from values import cells
 
 from fedleak.attacks import registry
 from fedleak_book import paths
-from fedleak_book.experiments import notebooks
+from fedleak_book.pages import notebooks
 
 # --- Markdown ----------------------------------------------------------------------------------------------------
 

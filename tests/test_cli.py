@@ -7,10 +7,11 @@ import pytest
 from papermill.cli import _resolve_type
 from typer.testing import CliRunner
 
-import fedleak_book.experiments
+import fedleak_book.pages
 from fedleak import cli
 from fedleak_book import commands
-from fedleak_book.experiments import cluster, notebooks
+from fedleak_book.experiments import cluster
+from fedleak_book.pages import notebooks
 
 
 def invoke(*words):
@@ -27,8 +28,8 @@ def executed(monkeypatch):
 
 def test_a_missing_extra_says_what_to_type(monkeypatch):
     monkeypatch.setitem(sys.modules, "papermill", None)
-    monkeypatch.delitem(sys.modules, "fedleak_book.experiments.notebooks", raising=False)
-    monkeypatch.delattr(fedleak_book.experiments, "notebooks", raising=False)
+    monkeypatch.delitem(sys.modules, "fedleak_book.pages.notebooks", raising=False)
+    monkeypatch.delattr(fedleak_book.pages, "notebooks", raising=False)
     result = invoke("run", "llg")
     assert result.exit_code == 1
     assert "pip install 'fedleak[book]'" in result.stderr

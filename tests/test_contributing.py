@@ -14,9 +14,11 @@ from fedleak.attacks import registry
 from fedleak.attacks.contest import entrants
 from fedleak.audit import Setup, audit
 from fedleak.federated import defences
-from fedleak_book import paths, scoreboard
+from fedleak_book import paths
 from fedleak_book.commands import experiments as commands
-from fedleak_book.experiments import Results, records
+from fedleak_book.evidence import scoreboard
+from fedleak_book.evidence.results import Results
+from fedleak_book.experiments import records
 
 CHECKOUT = paths.root()
 EXAMPLES = CHECKOUT / "tests" / "examples"

@@ -5,7 +5,8 @@ import math
 import pytest
 from pretended_gpu import PretendedGPU
 
-from fedleak_book.experiments import Context, notebooks, running
+from fedleak_book.experiments import Context, running
+from fedleak_book.pages import notebooks
 
 
 def cheapest(settings):

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from graphlib import TopologicalSorter
 
+import pytest
+
 import fedleak
 from fedleak_book import paths
 
@@ -37,15 +39,21 @@ def test_the_package_has_no_circle_of_imports():
     list(TopologicalSorter(edges).static_order())  # a CycleError names the circle
 
 
-def test_rooms_import_one_another_without_a_circle():
-    edges, rooms = graph(paths.root() / "fedleak"), {}
+ROOMS = {
+    "fedleak": ("data", "models", "federated", "attacks", "privacy", "recording", "platforms", "audit", "commands"),
+    "fedleak_book": ("paths", "parameters", "experiments", "evidence", "pages", "coursework", "commands"),
+}
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_rooms_import_one_another_without_a_circle(package):
+    edges, rooms = graph(paths.root() / package), {}
     for module, names in edges.items():
         room = ".".join(module.split(".")[:2])
-        rooms.setdefault(room, set()).update({".".join(name.split(".")[:2]) for name in names} - {room, "fedleak"})
+        rooms.setdefault(room, set()).update({".".join(name.split(".")[:2]) for name in names} - {room, package})
     list(TopologicalSorter(rooms).static_order())
-    order = ("data", "models", "federated", "attacks", "privacy", "recording", "platforms", "audit", "commands")
-    drawn = [f"fedleak.{room}" for room in order]
-    assert not [(room, names & {*drawn[k:]}) for k, room in enumerate(drawn) if rooms[room] & {*drawn[k:]}]
+    drawn = [f"{package}.{room}" for room in ROOMS[package]]
+    assert not [(room, rooms[room] & {*drawn[k:]}) for k, room in enumerate(drawn) if rooms[room] & {*drawn[k:]}]
 
 
 def test_only_the_command_line_mentions_the_book():

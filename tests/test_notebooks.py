@@ -4,7 +4,7 @@ import nbformat
 import pytest
 
 from fedleak_book import paths
-from fedleak_book.experiments import notebooks
+from fedleak_book.pages import notebooks
 
 pytestmark = pytest.mark.slow
 

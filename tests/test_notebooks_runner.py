@@ -11,7 +11,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from fedleak_book import paths
-from fedleak_book.experiments import notebooks
+from fedleak_book.pages import notebooks
 
 PARAMETERS = """\
 profile = "quick"

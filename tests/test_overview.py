@@ -10,8 +10,10 @@ import pytest
 from values import cells
 
 from fedleak_book import paths
-from fedleak_book.experiments import notebooks, published, recheck, records, running
-from fedleak_book.experiments.results import figure_of, slug
+from fedleak_book.evidence import published
+from fedleak_book.evidence.results import figure_of, slug
+from fedleak_book.experiments import recheck, records, running
+from fedleak_book.pages import notebooks
 
 PUBLISHED = {paper: published.load(paper) for paper in paths.papers()}
 NOTEBOOKS = {}  # the cells of each chapter, with those of the notebook that continues it

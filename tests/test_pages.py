@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from fedleak_book import paths
-from fedleak_book.experiments import notebooks
+from fedleak_book.pages import notebooks
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ import touch
 from fedleak.attacks.labels import llg
 from fedleak.federated import fedsgd
 from fedleak_book import paths
-from fedleak_book.experiments import notebooks
+from fedleak_book.pages import notebooks
 
 
 def read(*place):

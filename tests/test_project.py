@@ -15,7 +15,9 @@ import pytest
 import yaml
 
 from fedleak_book import paths
-from fedleak_book.experiments import notebooks, published, records
+from fedleak_book.evidence import published
+from fedleak_book.experiments import records
+from fedleak_book.pages import notebooks
 
 ROOT = paths.root()
 CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())

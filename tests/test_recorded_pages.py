@@ -5,8 +5,8 @@ import pytest
 from values import cells, numbers
 
 from fedleak_book import paths
-from fedleak_book.experiments import choices, published
-from fedleak_book.experiments.published import LOST
+from fedleak_book.evidence import choices, published
+from fedleak_book.evidence.published import LOST
 from notebooks.privacy import notes as private
 from notebooks.proofs import notes as proven
 

@@ -2,7 +2,7 @@
 
 import re
 
-from fedleak_book.experiments.published import Published
+from fedleak_book.evidence.published import Published
 
 
 def item(**changes):

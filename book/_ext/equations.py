@@ -22,7 +22,8 @@ from sphinx.application import Sphinx
 from sphinx.util.index_entries import split_index_msg
 
 from fedleak.attacks import registry
-from fedleak_book.experiments import notebooks, published
+from fedleak_book.evidence import published
+from fedleak_book.pages import notebooks
 
 CITED = re.compile(r"(?:\b(LLG|RLU|LIA-SA|GDBR|AGIC)(?:'s|,)?\s+)?Eqs?\.\s+(\d+(?:(?:\s*[-–,]\s*|\s+and\s+)\d+)*)")
 PAPERS = {"LLG": "llg", "RLU": "rlu", "LIA-SA": "lia_sa", "GDBR": "gdbr", "AGIC": "agic"}

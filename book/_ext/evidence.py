@@ -10,8 +10,8 @@ from citing import one_value
 
 from fedleak.files import write_text
 from fedleak_book import paths
-from fedleak_book.experiments import Experiment, Results, records, running
-from fedleak_book.experiments.results import figure_of
+from fedleak_book.evidence.results import Results, figure_of
+from fedleak_book.experiments import Experiment, records, running
 from notebooks.show import markdown, prose
 
 Row = Mapping[str, Any]

@@ -19,9 +19,10 @@ from matplotlib.ticker import PercentFormatter
 from fedleak import models
 from fedleak.data import title
 from fedleak_book import paths
-from fedleak_book.experiments import Number, notebooks
-from fedleak_book.experiments.cells import mean_of
-from fedleak_book.experiments.estimates import matching_rows
+from fedleak_book.evidence.cells import mean_of
+from fedleak_book.evidence.estimates import matching_rows
+from fedleak_book.evidence.results import Number
+from fedleak_book.pages import notebooks
 from notebooks import plots
 from notebooks.gdbr.checks import even_guess
 

@@ -21,9 +21,10 @@ from sphinx.util import logging
 
 from fedleak import data
 from fedleak.data.sources import DOWNLOADS
-from fedleak_book import paths, scoreboard
-from fedleak_book.experiments import notebooks, published
-from fedleak_book.scoreboard import DECIDED, DEPENDS, DIFFERS, GRADES, NOT_ATTEMPTED, OPEN
+from fedleak_book import paths
+from fedleak_book.evidence import published, scoreboard
+from fedleak_book.evidence.scoreboard import DECIDED, DEPENDS, DIFFERS, GRADES, NOT_ATTEMPTED, OPEN
+from fedleak_book.pages import notebooks
 
 logger = logging.getLogger(__name__)
 

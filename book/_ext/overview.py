@@ -9,9 +9,10 @@ from generated import comparisons
 from render import link, table
 
 from fedleak_book import paths
-from fedleak_book.experiments import effects, notebooks, published
-from fedleak_book.experiments.verdicts import BLOCKS
-from fedleak_book.scoreboard import is_counted
+from fedleak_book.evidence import effects, published
+from fedleak_book.evidence.scoreboard import is_counted
+from fedleak_book.evidence.verdicts import BLOCKS
+from fedleak_book.pages import notebooks
 
 Row = dict[str, Any]
 WHEN = {

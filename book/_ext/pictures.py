@@ -10,8 +10,9 @@ from typing import Any
 from generated import comparisons
 from stacked import wide_and_tall
 
-from fedleak_book import paths, scoreboard
-from fedleak_book.scoreboard import SIGNS, is_counted
+from fedleak_book import paths
+from fedleak_book.evidence import scoreboard
+from fedleak_book.evidence.scoreboard import SIGNS, is_counted
 
 Row = dict[str, Any]
 CELL, GAP, PER_COLUMN = 11, 2, 5

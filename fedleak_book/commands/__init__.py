@@ -73,7 +73,7 @@ def run(
     if record:
         values["record"] = True
     parameters.check_call(name, values)  # before anything that takes seconds to import
-    from fedleak_book.experiments import notebooks
+    from fedleak_book.pages import notebooks
 
     if scheduler:
         from fedleak_book.experiments import cluster
@@ -93,7 +93,7 @@ def book(
     ] = None,
 ) -> None:
     """Execute the chapters that are out of date and build the book, warnings being errors."""
-    from fedleak_book.experiments import notebooks
+    from fedleak_book.pages import notebooks
 
     front = notebooks.build_book({"profile": profile, "device": device}, force, jobs)
     typer.echo(f"\nThe book is ready. Open {front.as_uri()}")

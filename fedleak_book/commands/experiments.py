@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from fedleak_book import parameters, paths, scoreboard
+from fedleak_book import parameters, paths
+from fedleak_book.evidence import scoreboard
 
 
 def record(
@@ -25,7 +26,8 @@ def record(
     """
     paths.with_experiments(name)  # before anything that takes seconds to import
     parameters.check({"profile": profile, "device": device})
-    from fedleak_book.experiments import Results, running
+    from fedleak_book.evidence.results import Results
+    from fedleak_book.experiments import running
 
     chosen = [running.named(name, each).name for each in artefact or running.declared(name)]
     others = "use" if reuse_cache else "refuse"
@@ -47,7 +49,8 @@ def claims(
     """
     if name:
         paths.with_experiments(name)
-    from fedleak_book.experiments import Results, completeness, judged, published
+    from fedleak_book.evidence import completeness, judged, published
+    from fedleak_book.evidence.results import Results
 
     for chapter in [name] if name else paths.chapters_with_claims():
         if measured := Results(chapter, device="cpu").measure():

@@ -14,6 +14,12 @@ import numpy as np
 from fedleak_book.experiments.kinds import Kind
 
 Names = str | Sequence[str]
+Row = Mapping[str, Any]
+
+
+def fits(when: Row | None, row: Row) -> bool:
+    """Say whether a row has the values that a condition names (a list: one of them)."""
+    return all(row.get(k) in (v if isinstance(v, list) else [v]) for k, v in (when or {}).items())
 
 
 def grid(**axes: Any) -> list[dict[str, Any]]:

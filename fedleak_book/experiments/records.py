@@ -17,8 +17,8 @@ import pandas as pd
 from fedleak.files import write_text
 from fedleak_book import paths
 from fedleak_book.experiments import looks
+from fedleak_book.experiments.experiment import Row, fits
 from fedleak_book.experiments.kinds import Kind, interval
-from fedleak_book.experiments.published import Row, fits
 
 NOW, RECORDED = "this run", "recorded"
 """Where rows can come from."""

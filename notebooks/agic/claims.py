@@ -4,7 +4,7 @@ import inspect
 
 from fedleak.attacks import registry
 from fedleak.attacks.images import agic, dlg, invg
-from fedleak_book.experiments import Claims
+from fedleak_book.evidence.claims import Claims
 from fedleak_book.experiments.kinds import DIFFERENCE
 from notebooks.agic.clients import DESCENTS, STORED
 from notebooks.agic.clients import METHODS, PLAIN, RULES, STATES

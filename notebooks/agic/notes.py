@@ -4,7 +4,7 @@ import inspect
 
 import numpy as np
 
-from fedleak_book.experiments import Number
+from fedleak_book.evidence.results import Number
 from notebooks.agic.clients import BENT, FALLING, SIGNED, STORED
 from notebooks.agic.notes_distance import by_iterations, libraries
 from notebooks.show import enumerated

@@ -1,6 +1,8 @@
 """The arena: what was predicted before each run, measured, by the id in ``data/published/arena/claims.toml``."""
 
-from fedleak_book.experiments import Claims, Number, having
+from fedleak_book.evidence.claims import Claims
+from fedleak_book.evidence.estimates import having
+from fedleak_book.evidence.results import Number
 from notebooks.arena import ranking as r
 from notebooks.privacy import experiments as private
 from notebooks.proofs import experiments as proofs

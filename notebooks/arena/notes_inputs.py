@@ -2,7 +2,7 @@
 
 from fedleak import models
 from notebooks.show import enumerated, markdown
-from fedleak_book.experiments import Number
+from fedleak_book.evidence.results import Number
 from fedleak_book.experiments.kinds import NUMBER, interval
 from notebooks.arena import ranking
 from notebooks.arena.claims import MIXED, SMOOTHED

@@ -4,7 +4,8 @@ import pandas as pd
 
 from fedleak import models
 from notebooks.show import markdown
-from fedleak_book.experiments import Number, predictions
+from fedleak_book.evidence import predictions
+from fedleak_book.evidence.results import Number
 from notebooks.arena.ranking import READERS
 from notebooks.arena.ranking import compare_deep
 from notebooks.arena.ranking import compare_fresh, compare_lenets

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from fedleak.attacks import registry
-from fedleak_book.experiments import cells
-from fedleak_book.experiments.estimates import matching_rows
+from fedleak_book.evidence import cells
+from fedleak_book.evidence.estimates import matching_rows
 from fedleak_book.experiments.records import NOW
 from fedleak_book.experiments.experiment import seeds_of
 from fedleak_book.experiments.records import summarise

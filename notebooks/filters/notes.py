@@ -4,7 +4,7 @@ import pandas as pd
 
 from fedleak_book.experiments import records
 from fedleak_book.experiments.kinds import rate
-from fedleak_book.experiments.results import Recorded
+from fedleak_book.evidence.results import Recorded
 from notebooks.arena.updates import FLOORS
 from notebooks.arena.ranking import DEFENCE_CELL, find_best, find_networks
 from notebooks.arena.ranking import select_trainings

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pandas as pd
 
-from fedleak_book.experiments import Claims
+from fedleak_book.evidence.claims import Claims
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, RATE
 from notebooks.gdbr.clients import FORMS, MODES, NETS, PAIRS, TITLES
 from notebooks.gdbr.modes import NONE, OFF, ONE_HALF, OWN, STORED

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from fedleak.models import title
-from fedleak_book.experiments.results import Recorded
+from fedleak_book.evidence.results import Recorded
 from notebooks.guard.experiments import CHECKS
 from notebooks.show import number, table
 

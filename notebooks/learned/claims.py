@@ -1,7 +1,9 @@
 """The learned attacker: how each prediction of ``data/published/learned/claims.toml`` is measured on the records."""
 
-from fedleak_book.experiments import Claims, Number, having
-from fedleak_book.experiments.cells import mean_of
+from fedleak_book.evidence.claims import Claims
+from fedleak_book.evidence.estimates import having
+from fedleak_book.evidence.results import Number
+from fedleak_book.evidence.cells import mean_of
 from notebooks.learned.updates import BEST, MOST, WHOLE
 from notebooks.learned.leads import (
     EVEN,

@@ -21,7 +21,7 @@ from notebooks.learned.leads import (
     lead,
     few_class_table,
 )
-from fedleak_book.experiments import having
+from fedleak_book.evidence.estimates import having
 from notebooks.show import TITLES
 from notebooks.learned.updates import KNOWS
 

@@ -2,9 +2,10 @@
 
 import pandas as pd
 
-from fedleak_book.experiments import Number, cells
+from fedleak_book.evidence import cells
+from fedleak_book.evidence.results import Number
 from notebooks.learned.updates import BEST, HALVES, MOST, UNPUBLISHED
-from fedleak_book.experiments import having
+from fedleak_book.evidence.estimates import having
 from notebooks.learned.updates import KNOWS
 
 EVEN, PUBLISHED = "prior guess", "best published"

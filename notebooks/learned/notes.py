@@ -2,7 +2,9 @@
 
 import pandas as pd
 
-from fedleak_book.experiments import Number, Results, predictions, running
+from fedleak_book.evidence import predictions
+from fedleak_book.evidence.results import Number, Results
+from fedleak_book.experiments import running
 from notebooks.show import enumerated
 from notebooks.learned.updates import BEST, MOST, WHOLE
 from notebooks.learned.leads import (

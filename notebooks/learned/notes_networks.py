@@ -1,6 +1,6 @@
 """The learned attacker: notes on expectations, heads, deep and local training, and members."""
 
-from fedleak_book.experiments import Number
+from fedleak_book.evidence.results import Number
 from notebooks.show import TITLES, enumerated, markdown
 from fedleak.models import title
 from notebooks.learned.updates import HALVES, SIMULATED, WHOLE

@@ -3,7 +3,7 @@
 import inspect
 
 
-from fedleak_book.experiments import Number
+from fedleak_book.evidence.results import Number
 from notebooks.show import markdown
 
 

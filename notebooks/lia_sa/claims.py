@@ -1,7 +1,7 @@
 """LIA-SA: the claims in the paper's text as statistics of rows, by id in ``data/published/lia_sa/claims.toml``."""
 
 import numpy as np
-from fedleak_book.experiments import Claims
+from fedleak_book.evidence.claims import Claims
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN
 from notebooks.lia_sa.clients import SPACED
 from notebooks.lia_sa.clients import LIA, ONE, PAIRS, VGGS

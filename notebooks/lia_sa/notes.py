@@ -1,6 +1,6 @@
 """LIA-SA: the notes of the evidence page on each figure or section; every measured number comes from the rows."""
 
-from fedleak_book.experiments.verdicts import tally
+from fedleak_book.evidence.verdicts import tally
 from notebooks.lia_sa.clients import ONE, RECIPES
 
 VGG, RESNET = ("vgg11_bn", "resnet18")

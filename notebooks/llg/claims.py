@@ -6,7 +6,8 @@ import numpy as np
 from torch import nn
 
 from fedleak import models
-from fedleak_book.experiments import Claims, having
+from fedleak_book.evidence.claims import Claims
+from fedleak_book.evidence.estimates import having
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, NUMBER, RATE
 from notebooks.llg.released import privacy_budget
 from notebooks.llg.clients import PLACES, PLAIN, RESIDUAL, SIZES, STEPS, TITLE, VARIANTS

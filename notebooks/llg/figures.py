@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from fedleak import models
 from notebooks import plots
 from notebooks.llg.claims import LETTERS, NAMED
-from fedleak_book.experiments import having
+from fedleak_book.evidence.estimates import having
 from notebooks.llg.clients import LEVELS, PLACES, SIZES, STEPS, TITLE
 
 AXES = dict(

@@ -1,6 +1,6 @@
 """LLG: the notes of the evidence page on each figure; every measured number comes from the rows."""
 
-from fedleak_book.experiments import having
+from fedleak_book.evidence.estimates import having
 from notebooks.llg.clients import PLAIN, RESIDUAL, SIZES, STEPS
 
 

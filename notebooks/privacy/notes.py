@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from fedleak.audit.report import LOOK, write_svg
 from fedleak_book import paths
-from fedleak_book.experiments import predictions
-from fedleak_book.experiments.results import Recorded
+from fedleak_book.evidence import predictions
+from fedleak_book.evidence.results import Recorded
 from notebooks.privacy.experiments import AFTER, CLIENT, SAMPLE
 from notebooks.privacy.experiments import UNCLIPPED
 from notebooks.show import markdown, number, table

@@ -6,8 +6,8 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from fedleak.models import title
-from fedleak_book.experiments import predictions
-from fedleak_book.experiments.results import Recorded
+from fedleak_book.evidence import predictions
+from fedleak_book.evidence.results import Recorded
 from notebooks.proofs.experiments import BROKEN, HONEST, SLIGHT
 from notebooks.show import markdown, table
 

@@ -2,7 +2,7 @@
 
 import itertools
 
-from fedleak_book.experiments import Claims
+from fedleak_book.evidence.claims import Claims
 from fedleak_book.experiments.kinds import DIFFERENCE, RATE
 from notebooks.rlu.clients import NAMES
 

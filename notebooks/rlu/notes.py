@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from fedleak_book.experiments.verdicts import AGREES, DEPENDS, DIFFERS, OPEN, tally
+from fedleak_book.evidence.verdicts import AGREES, DEPENDS, DIFFERS, OPEN, tally
 from notebooks.rlu.tables import TABLE2, fall, joined, wide
 
 

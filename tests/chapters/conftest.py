@@ -47,7 +47,7 @@ TABLE1 = Experiment(
 FAST = Experiment("fast", many, quick=grid(net="a"), paper=grid(net="a"), values={"value": NUMBER}, trials=(30, 60))
 '''
 CLAIMS = """
-from fedleak_book.experiments import Claims
+from fedleak_book.evidence.claims import Claims
 from fedleak_book.experiments.kinds import DIFFERENCE
 
 CLAIMS = Claims()

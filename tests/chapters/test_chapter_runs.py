@@ -9,11 +9,12 @@ import pandas as pd
 import pytest
 from fresh_modules import forget
 
-from fedleak_book import paths, scoreboard
+from fedleak_book import paths
 from fedleak_book.commands import experiments as commands
-from fedleak_book.experiments import Experiment, Results, judged, records, running
+from fedleak_book.evidence import judged, scoreboard
+from fedleak_book.evidence.results import Results, figure_of, slug
+from fedleak_book.experiments import Experiment, records, running
 from fedleak_book.experiments.kinds import MEAN
-from fedleak_book.experiments.results import figure_of, slug
 
 
 def page(chapter):

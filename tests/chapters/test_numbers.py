@@ -7,7 +7,9 @@ import re
 import pytest
 
 from fedleak_book import paths
-from fedleak_book.experiments import Results, notebooks, records, running
+from fedleak_book.evidence.results import Results
+from fedleak_book.experiments import records, running
+from fedleak_book.pages import notebooks
 
 CHAPTERS = notebooks.chapters()
 LECTURES = [name for name in notebooks.pages() if paths.chapter_of(name) in CHAPTERS]

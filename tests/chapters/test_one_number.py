@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedleak_book.experiments import Results
-from fedleak_book.experiments.cells import mean_of
+from fedleak_book.evidence.cells import mean_of
+from fedleak_book.evidence.results import Results
 from notebooks.arena import experiments as e
 from notebooks.arena import ranking as r
 from notebooks.learned import leads

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedleak_book.experiments import cells
+from fedleak_book.evidence import cells
 from fedleak_book.experiments.kinds import NUMBER, interval
 
 UPDATES, ATTACKS = 20, 10

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from fedleak_book import paths
-from fedleak_book.experiments import notebooks, units
+from fedleak_book.experiments import units
+from fedleak_book.pages import notebooks
 
 FILES = {
     "notebooks/one/experiments.py": """

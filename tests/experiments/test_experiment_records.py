@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from fedleak_book import paths
-from fedleak_book.experiments import estimates, records
+from fedleak_book.evidence import estimates
+from fedleak_book.experiments import records
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, NUMBER, Kind, difference, interval, rate
 
 

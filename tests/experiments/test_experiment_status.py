@@ -3,8 +3,8 @@
 import pytest
 from values import item
 
-from fedleak_book.experiments import status
-from fedleak_book.experiments.published import Table
+from fedleak_book.evidence import status
+from fedleak_book.evidence.published import Table
 
 HEAD = {
     "keys": ["data", "rule"],

@@ -8,15 +8,15 @@ import pandas as pd
 import pytest
 from values import item
 
-from fedleak_book.experiments import choices, effects, verdicts
-from fedleak_book.experiments.choices import Choice, Choices, Transport
-from fedleak_book.experiments.claims import Claim
-from fedleak_book.experiments.effects import Effect
+from fedleak_book.evidence import choices, effects, verdicts
+from fedleak_book.evidence.choices import Choice, Choices, Transport
+from fedleak_book.evidence.claims import Claim
+from fedleak_book.evidence.effects import Effect
+from fedleak_book.evidence.published import LOST, Paper, Table
+from fedleak_book.evidence.status import Difference, Measured
+from fedleak_book.evidence.verdicts import AGREES, BETTER, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN, WITHIN
 from fedleak_book.experiments.kinds import MEAN
-from fedleak_book.experiments.published import LOST, Paper, Table
 from fedleak_book.experiments.records import Record
-from fedleak_book.experiments.status import Difference, Measured
-from fedleak_book.experiments.verdicts import AGREES, BETTER, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN, WITHIN
 
 RATES = Choice("lr", (0.01, 0.03), ("code", "three times as high"), "table")
 SCALES = Choice("scale", ("raw", "half"), ("code", "tutorial"), "paper", {"net": "lenet"})

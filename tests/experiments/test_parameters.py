@@ -3,7 +3,7 @@
 import pytest
 
 from fedleak_book import parameters, paths
-from fedleak_book.experiments import Results
+from fedleak_book.evidence.results import Results
 
 WRONG = [
     ("record", "false"),

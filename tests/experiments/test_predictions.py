@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedleak_book.experiments import Results, predictions, published, records, running
-from fedleak_book.experiments.status import Measured
+from fedleak_book.evidence import predictions, published
+from fedleak_book.evidence.results import Results
+from fedleak_book.evidence.status import Measured
+from fedleak_book.experiments import records, running
 
 FROZEN = {
     "arena": (69, "1bc108337020dfaa9beb2a64c96331f08d63cad44b6356f89183617668cd1c9e"),

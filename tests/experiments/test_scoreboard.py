@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from fedleak_book import paths, scoreboard
-from fedleak_book.experiments import Results, completeness, judged, published
+from fedleak_book import paths
+from fedleak_book.evidence import completeness, judged, published, scoreboard
+from fedleak_book.evidence.results import Results
 
 CHAPTERS = paths.chapters_with_claims()
 NUMBERS = (*scoreboard.NUMBERS, "difference")

@@ -5,10 +5,11 @@ import pytest
 from values import item
 
 from fedleak_book import paths
-from fedleak_book.experiments import looks, verdicts
-from fedleak_book.experiments.spread import two_kinds
-from fedleak_book.experiments.status import Measured
-from fedleak_book.experiments.verdicts import AGREES, DIFFERS, OPEN, WITHIN
+from fedleak_book.evidence import verdicts
+from fedleak_book.evidence.spread import two_kinds
+from fedleak_book.evidence.status import Measured
+from fedleak_book.evidence.verdicts import AGREES, DIFFERS, OPEN, WITHIN
+from fedleak_book.experiments import looks
 
 TWO = [0.1] * 14 + [0.9] * 26
 

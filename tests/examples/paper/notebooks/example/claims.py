@@ -1,6 +1,6 @@
 """The example: what the paper says in words, as a statistic of rows, by the id in ``claims.toml``."""
 
-from fedleak_book.experiments import Claims
+from fedleak_book.evidence.claims import Claims
 
 CLAIMS = Claims()
 CLAIMS.add(

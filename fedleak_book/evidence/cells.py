@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from fedleak_book.evidence.results import Number
 from fedleak_book.experiments.kinds import NUMBER, Kind, interval
-from fedleak_book.experiments.results import Number
 
 SPLITS = 200
 """Random divisions of the updates into halves, over which `held_out` averages."""

@@ -11,13 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedleak.intervals import MIN_VALUES
-from fedleak_book import scoreboard
-from fedleak_book.experiments import choices, effects, looks
-from fedleak_book.experiments.choices import Choices
-from fedleak_book.experiments.published import LOST, Published
-from fedleak_book.experiments.spread import text
-from fedleak_book.experiments.status import Measured, finite
-from fedleak_book.scoreboard import (
+from fedleak_book.evidence import choices, effects, scoreboard
+from fedleak_book.evidence.choices import Choices
+from fedleak_book.evidence.published import LOST, Published
+from fedleak_book.evidence.scoreboard import (
     AGREES,
     BETTER,
     DECIDED,
@@ -30,6 +27,9 @@ from fedleak_book.scoreboard import (
     SIGNS,
     WITHIN,
 )
+from fedleak_book.evidence.spread import text
+from fedleak_book.evidence.status import Measured, finite
+from fedleak_book.experiments import looks
 
 BLOCKS = ("not printed", "data", "GPU", "computing", "trials")
 """What keeps a value from a verdict of grade A."""

@@ -7,9 +7,11 @@ that are none, each with the reason.
 from collections.abc import Iterator, Sequence
 
 from fedleak_book import paths
-from fedleak_book.experiments import choices, records
-from fedleak_book.experiments.published import LOST, Paper, Row, Table
-from fedleak_book.experiments.status import canonical, of_cell
+from fedleak_book.evidence import choices
+from fedleak_book.evidence.published import LOST, Paper, Table
+from fedleak_book.evidence.status import canonical, of_cell
+from fedleak_book.experiments import records
+from fedleak_book.experiments.experiment import Row
 
 
 def unlisted(paper: Paper) -> list[str]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from fedleak_book.experiments import choices, effects, imports, looks, status
-from fedleak_book.experiments.choices import Transport
-from fedleak_book.experiments.effects import Effect
-from fedleak_book.experiments.estimates import (
+from fedleak_book.evidence import choices, effects, status
+from fedleak_book.evidence.choices import Transport
+from fedleak_book.evidence.effects import Effect
+from fedleak_book.evidence.estimates import (
     Cells,
     Having,
     Statistic,
@@ -22,11 +22,13 @@ from fedleak_book.experiments.estimates import (
     needed,
     of_rows,
 )
+from fedleak_book.evidence.published import Paper, Published
+from fedleak_book.evidence.spread import two_kinds
+from fedleak_book.evidence.status import Measured
+from fedleak_book.experiments import imports, looks
+from fedleak_book.experiments.experiment import Row, fits
 from fedleak_book.experiments.kinds import NUMBER, Kind
-from fedleak_book.experiments.published import Paper, Published, Row, fits
 from fedleak_book.experiments.records import RECORDED, Record
-from fedleak_book.experiments.spread import two_kinds
-from fedleak_book.experiments.status import Measured
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from fedleak_book.experiments import verdicts
-from fedleak_book.experiments.published import Published
-from fedleak_book.experiments.results import Results
+from fedleak_book.evidence import verdicts
+from fedleak_book.evidence.published import Published
+from fedleak_book.evidence.results import Results
 
 MARKS = {True: "✓", False: "✗", None: "–"}
 

@@ -9,14 +9,15 @@ from typing import Any
 
 import pandas as pd
 
-from fedleak_book import parameters, paths, scoreboard
-from fedleak_book.experiments import judged, published, records, running, verdicts
-from fedleak_book.experiments.claims import Claims
+from fedleak_book import parameters, paths
+from fedleak_book.evidence import judged, published, scoreboard, verdicts
+from fedleak_book.evidence.claims import Claims
+from fedleak_book.evidence.estimates import matching_rows
+from fedleak_book.evidence.status import Measured
+from fedleak_book.experiments import records, running
 from fedleak_book.experiments.context import Context
-from fedleak_book.experiments.estimates import matching_rows
 from fedleak_book.experiments.kinds import NUMBER, Kind, interval
 from fedleak_book.experiments.records import NOW, RECORDED, Record
-from fedleak_book.experiments.status import Measured
 
 ALONE = "by the tolerance alone"
 REPRODUCED = {verdicts.AGREES: True, verdicts.WITHIN: ALONE, verdicts.BETTER: True, verdicts.DIFFERS: "not"}

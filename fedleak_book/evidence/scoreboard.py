@@ -14,7 +14,7 @@ from fedleak.files import write_text
 from fedleak_book import paths
 
 if TYPE_CHECKING:
-    from fedleak_book.experiments.published import Published
+    from fedleak_book.evidence.published import Published
 
 AGREES, WITHIN = "agrees", "agrees within the tolerance"
 """With the print: the interval holds a value that the paper prints or allows; or by the tolerance alone."""
@@ -78,7 +78,7 @@ def rows(paper: str) -> list[dict[str, Any]]:
 
     Nothing is attempted in a chapter without lines; a single value that the file lacks is a `ValueError`.
     """
-    from fedleak_book.experiments import published  # takes a second or two
+    from fedleak_book.evidence import published  # takes a second or two
 
     lines = {line["id"]: line for line in read() if line["paper"] == paper}
     items = published.load(paper).items

@@ -10,11 +10,12 @@ from typing import Any
 import pandas as pd
 
 from fedleak.files import write_text
-from fedleak_book import paths, scoreboard
-from fedleak_book.experiments import effects, looks, published, records, status, verdicts
+from fedleak_book import paths
+from fedleak_book.evidence import effects, published, scoreboard, status, verdicts
+from fedleak_book.evidence.spread import two_kinds
+from fedleak_book.evidence.status import Measured
+from fedleak_book.experiments import looks, records
 from fedleak_book.experiments.kinds import Kind
-from fedleak_book.experiments.spread import two_kinds
-from fedleak_book.experiments.status import Measured
 
 Claimed = Mapping[str, Sequence[Measured]]
 

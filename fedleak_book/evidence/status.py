@@ -7,11 +7,13 @@ from typing import Any, TypeGuard
 
 from fedleak import data, models
 from fedleak.intervals import MIN_VALUES
-from fedleak_book.experiments import effects, records
-from fedleak_book.experiments.effects import Effect
-from fedleak_book.experiments.published import LOST, Published, Row, Table, fits
+from fedleak_book.evidence import effects
+from fedleak_book.evidence.effects import Effect
+from fedleak_book.evidence.published import LOST, Published, Table
+from fedleak_book.evidence.spread import Groups
+from fedleak_book.experiments import records
+from fedleak_book.experiments.experiment import Row, fits
 from fedleak_book.experiments.records import RECORDED
-from fedleak_book.experiments.spread import Groups
 
 FREE = (-math.inf, math.inf)
 IMMATERIAL = ("trials", "seed", "device", "threads")

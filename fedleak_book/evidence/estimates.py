@@ -10,9 +10,9 @@ import pandas as pd
 from scipy import stats
 
 from fedleak.intervals import MIN_EQUAL_VALUES, MIN_VALUES
+from fedleak_book.evidence.spread import MOST
 from fedleak_book.experiments import records
 from fedleak_book.experiments.kinds import NUMBER, Kind, stretch
-from fedleak_book.experiments.spread import MOST
 
 RESAMPLES, ROW_RESAMPLES = 400, 100
 Statistic = Callable[..., float]

@@ -19,10 +19,12 @@ import pandas as pd
 
 from fedleak.files import write_text
 from fedleak_book import paths
-from fedleak_book.experiments import choices, records
-from fedleak_book.experiments.choices import WHOLE, Transport
+from fedleak_book.evidence import choices
+from fedleak_book.evidence.choices import WHOLE, Transport
+from fedleak_book.evidence.published import Table
+from fedleak_book.experiments import records
+from fedleak_book.experiments.experiment import Row, fits
 from fedleak_book.experiments.kinds import DIFFERENCE, Kind, interval
-from fedleak_book.experiments.published import Row, Table, fits
 
 LEAST_COVERED, LEAST_VALUES, WIDEST = 0.9, 20, 0.1
 """A transport counts once it covered this share of at least this number of values, blind, by intervals with a mean

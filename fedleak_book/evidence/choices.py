@@ -13,7 +13,7 @@ from typing import Any
 
 from fedleak_book import paths
 from fedleak_book.experiments import records
-from fedleak_book.experiments.published import Row, fits
+from fedleak_book.experiments.experiment import Row, fits
 
 WHOLE = "whole"
 

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from fedleak_book import paths
+from fedleak_book.experiments.experiment import Row, fits
 
 LOST = "?"
-Row = Mapping[str, Any]
-
 
 CHOICES = {
     "direction": ("higher", "lower", "neither"),
@@ -114,11 +113,6 @@ class Published:
         """Return by how much `ours` misses what was published: signed, 0 where a bound or range is met."""
         low, high = self._ends
         return min(ours - low, 0.0) or max(ours - high, 0.0)
-
-
-def fits(when: Row | None, row: Row) -> bool:
-    """Say whether a row has the values that a condition names (a list: one of them)."""
-    return all(row.get(k) in (v if isinstance(v, list) else [v]) for k, v in (when or {}).items())
 
 
 def number(text: str) -> Any:

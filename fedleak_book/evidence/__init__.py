@@ -1,0 +1,1 @@
+"""What the papers print, what is recorded, and the comparison of the two."""

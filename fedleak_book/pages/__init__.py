@@ -1,0 +1,1 @@
+"""Notebooks executed and the book built of them."""
