@@ -169,7 +169,9 @@ def _reading(item: Published, paper: str, points: Sequence[Measured], rules: Cho
     wide = [new for point in points if (new := moved(paper, point)) is not None]
     graded = {"A": [point for point in exact if not free(point)], "B": exact, "C": wide}
     judgements = (_scanned(item, graded_points, rules, grade) for grade, graded_points in graded.items())
-    last = Judgement(of_point(item, points[0]), "D", points[0], points=(points[0],))
+    same = [point for point in points if free(point) == free(points[0]) and far(point) == far(points[0])]
+    most = max(same, key=lambda point: point.n)  # one quantity, one number: that with the most networks
+    last = Judgement(of_point(item, most), "D", most, points=(most,))
     return next(filter(None, judgements), last)
 
 
