@@ -83,6 +83,11 @@ def test_the_record_with_the_most_networks_decides():
 FAR, SAMPLE = Difference("side", 16, 32.0), Difference("images", 500, 5000.0, "sample of 500 images")
 
 
+def test_at_other_settings_the_record_with_the_most_networks_is_shown():
+    few, many = (measured(*ends, n=n, differences=(FAR,)) for ends, n in ((BAD, 10), (GOOD, 20)))
+    assert verdicts.judge(item(**IN_TABLE), "no-such-paper", [few, many], RULES).point is many
+
+
 def read(interval, **changes):
     """A measurement for one reading of the paper."""
     return measured(*interval, reading=str(interval), **changes)
