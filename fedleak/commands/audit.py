@@ -104,23 +104,28 @@ def command(
     if example:
         typer.echo(EXAMPLE.read_text(encoding="utf-8"), nl=False)
         return
+    bounds = fail_above, fail_above_guess, fail_above_each, epsilon_above
+    limited = any(bound is not None for bound in bounds)
     with _errors_in_one_line(file, junit):
+        # A wrong call is refused before PyTorch is imported, which takes seconds.
+        if file is None:
+            raise ValueError("name the file to audit; `fedleak audit --example` prints a template")
+        for path in filter(None, (file, setup)):
+            if not path.exists():
+                raise FileNotFoundError(f"no file {path}; `fedleak audit --example` prints one to start from")
+        if assume not in (None, "training"):
+            raise ValueError(f"there is one assumption, --assume training, not {assume!r}")
+        if junit is not None and not limited:
+            raise ValueError(
+                "--junit needs a limit: --fail-above, --fail-above-guess, --fail-above-each or --epsilon-above"
+            )
         import torch
 
         from fedleak.audit import guard
         from fedleak.audit.report import WORDS, check_ending
         from fedleak.files import reserve
 
-        if file is None:
-            raise ValueError("name the file to audit; `fedleak audit --example` prints a template")
-        if assume not in (None, "training"):
-            raise ValueError(f"there is one assumption, --assume training, not {assume!r}")
-        limits = guard.Limits(fail_above, fail_above_guess, fail_above_each, epsilon_above)
-        limited = bool(limits.given())
-        if junit is not None and not limited:
-            raise ValueError(
-                "--junit needs a limit: --fail-above, --fail-above-guess, --fail-above-each or --epsilon-above"
-            )
+        limits = guard.Limits(*bounds)
         out = out or []
         for path in out:
             check_ending(path)
@@ -148,8 +153,6 @@ def command(
 @contextmanager
 def _errors_in_one_line(file: Path | None, junit: Path | None) -> Iterator[None]:
     """Report any error in one line and exit with 2, since 1, Python's own code, means a leak."""
-    from fedleak.audit import guard
-
     try:
         yield
     except Exception as error:
@@ -157,8 +160,10 @@ def _errors_in_one_line(file: Path | None, junit: Path | None) -> Iterator[None]
             traceback.print_exc()
         typer.secho(f"fedleak: {error}", err=True, fg=typer.colors.RED)
         if junit is not None and not isinstance(error, PermissionError):
+            from fedleak.audit import guard
+
             guard.write_junit(junit, str(file), [], f"{type(error).__name__}: {error}")
-        raise typer.Exit(guard.ERROR) from error
+        raise typer.Exit(2) from error  # `guard.ERROR`, and click's code of a wrong call
 
 
 def _earlier(path: Path) -> dict[str, Any]:
