@@ -170,3 +170,13 @@ def test_exact_images_show_the_range_unless_some_leave_it():
     kinds = [(pixels(3), []), (torch.stack([*pixels(2), outside]), ["unchecked"]), (outside[None], ["excluded"])]
     for images, expected in kinds:
         assert messages(lambda images=images: clip("exact", images, "pixels")) == expected
+
+
+def test_a_match_that_fewer_equations_than_pixels_allow_shows_no_range():
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 2, 5, 4), nn.Sigmoid(), nn.Flatten(), nn.Linear(2 * 6 * 6, 2)]
+    model, y = nn.Sequential(*layers), torch.tensor([1])
+    assert sum(p.numel() for p in model.parameters()) < 28 * 28
+    update = fedsgd(model, torch.rand(1, 1, 28, 28), y)
+    with pytest.warns(UserWarning, match="not checked"):
+        dlg.reconstruct(update, model, iterations=30)

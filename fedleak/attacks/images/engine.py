@@ -105,7 +105,9 @@ def _note_range(problem: Problem, result: Inversion, dummies: list[Tensor]) -> N
     elif not fact and problem.descent.distance == "l2":
         squares = sum(view.epoch_weight * view.squares for view in problem.views)
         matches = images[result.values.to(squares) < MATCHED["l2"] * squares]
-        fact, is_shown = clipping_changes(matches), is_shown or len(matches) > 0
+        # Fewer equations than unknowns have solutions in the range and outside, whatever the inputs are.
+        if sum(target[0].numel() for view in problem.views for target in view.targets) >= images[0].numel():
+            fact, is_shown = clipping_changes(matches), is_shown or len(matches) > 0
     if not fact:
         result.unchecked = () if is_shown else (UNCHECKED,)
         return
