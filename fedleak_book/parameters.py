@@ -20,6 +20,7 @@ def _whole(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool) and 0 <= value < 2**63
 
 
+MOST_TRIALS = 10**6
 _TEXT = _Kind(lambda value: value is None or isinstance(value, str), "text")
 _YES_OR_NO = _Kind(lambda value: isinstance(value, bool), "True or False")
 KINDS = {
@@ -28,7 +29,10 @@ KINDS = {
         lambda value: bool(re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(value))), "'auto', 'cpu', 'cuda' or 'cuda:1'"
     ),
     "seed": _Kind(_whole, "a whole number from 0 on"),
-    "trials": _Kind(_whole, "a whole number: 0 (each experiment's own number) or more"),
+    "trials": _Kind(
+        lambda value: _whole(value) and value <= MOST_TRIALS,
+        f"a whole number from 0 (each experiment's own number) to {MOST_TRIALS:,}",
+    ),
     "data_root": _TEXT,
     "record": _YES_OR_NO,
     "scheduler": _TEXT,

@@ -72,14 +72,19 @@ def run(
     values = {"profile": profile, "device": device} | dict(_parse(pair) for pair in parameter or [])
     if record:
         values["record"] = True
-    parameters.check_call(name, values)  # before anything that takes seconds to import
-    from fedleak_book.pages import notebooks
-
     if scheduler:
+        values["scheduler"] = scheduler
+    parameters.check_call(name, values)  # before anything that takes seconds to import
+    if values["device"] not in ("auto", "cpu"):
+        from fedleak_book.experiments import Context
+
+        Context(values["device"])  # refuses a device that is not there, as the chapter would after half a minute
+    if values.get("scheduler"):
         from fedleak_book.experiments import cluster
 
-        cluster.reach(scheduler)  # before anything runs
-        values["scheduler"] = scheduler
+        cluster.reach(values["scheduler"])  # before anything runs
+    from fedleak_book.pages import notebooks
+
     typer.echo(f"wrote {notebooks.execute(name, values, out)}")
 
 

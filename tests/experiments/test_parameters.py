@@ -9,6 +9,7 @@ WRONG = [
     ("record", "false"),
     ("trials", 2.5),
     ("trials", True),
+    ("trials", 10**12),
     ("trials", -1),
     ("seed", "7"),
     ("profile", "Paper"),
