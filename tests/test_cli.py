@@ -39,19 +39,20 @@ def test_a_missing_extra_says_what_to_type(monkeypatch):
 def test_run_passes_everything_on(executed, monkeypatch):
     reached = []
     monkeypatch.setattr(cluster, "reach", reached.append)
-    settings = ["--profile", "paper", "--device", "cuda", "--record", "--out", "here.ipynb"]
+    settings = ["--profile", "paper", "--device", "cpu", "--record", "--out", "here.ipynb"]
     first = ["-p", "trials", "100", "--parameter", "data_root", "None"]
     result = invoke("run", *first, "llg", *settings, "-p", "seed", "7")
     assert result.exit_code == 0, result.output
     values = {"trials": 100, "data_root": None, "seed": 7, "record": True}
-    assert executed == [("llg", {"profile": "paper", "device": "cuda", **values}, Path("here.ipynb"))]
+    assert executed == [("llg", {"profile": "paper", "device": "cpu", **values}, Path("here.ipynb"))]
     assert "wrote out.ipynb" in result.output
     assert invoke("run", "llg", "-p", "trials=3").exit_code == 0
     assert executed[1:] == [("llg", {"profile": "quick", "device": "auto", "trials": 3}, None)]
     assert reached == []
     assert invoke("run", "llg", "--scheduler", "tcp://node7:8786").exit_code == 0
     assert executed[2][1]["scheduler"] == "tcp://node7:8786"
-    assert reached == ["tcp://node7:8786"], "before anything runs"
+    assert invoke("run", "llg", "-p", "scheduler", "tcp://node7:8786").exit_code == 0
+    assert reached == 2 * ["tcp://node7:8786"], "before anything runs"
 
 
 @pytest.mark.parametrize("text", ["7", "-1.5", "True", "None", "true", "a b"])
