@@ -94,7 +94,7 @@ def fresh(run):
             "rival": row["rival"],
             "learned": f"{row['learned']:.2f}",
             "the rival": f"{row['the rival']:.2f}",
-            "prior guess": f"{row['class-prior baseline']:.2f}",
+            "class-prior baseline": f"{row['prior guess']:.2f}",
             "lead": f"{Number.of(row, 'lead'):+.3f ci}",
             "rival over the guess": f"{Number.of(row, 'over'):+.3f ci}",
             "networks": row["n"],

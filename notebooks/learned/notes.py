@@ -166,7 +166,7 @@ def more(run):
         return " and ".join(f"{difference:+.3f ci}" for difference in gains)
 
     cells = run.best("bounds").query(
-        "attack == 'even-split baseline' and composition == 'unbalanced'"
+        "attack == 'even guess' and composition == 'unbalanced'"
     )
     even = cells.groupby("batch_size")["iacc"].mean()
     return f"""

@@ -182,7 +182,7 @@ def members(run):
             mine = accuracies.loc[half]
             parts.append(
                 f"On {half} the iAcc is {enumerated(mine['learned'])}; given the training loss {enumerated(mine[KNOWS])}; the whole head has "
-                f"{enumerated(mine[WHOLE])}; the even-split baseline has {enumerated(mine['even-split baseline'])}. The coverage is {enumerated(coverages['learned'][half])}, "
+                f"{enumerated(mine[WHOLE])}; the even-split baseline has {enumerated(mine['even guess'])}. The coverage is {enumerated(coverages['learned'][half])}, "
                 f"and given the training loss {enumerated(coverages[KNOWS][half])}."
             )
         gains = remedy_gain(run, experiment, "members", **cell)
