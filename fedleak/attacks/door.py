@@ -15,7 +15,7 @@ Here is decided, once and for all attacks:
 """
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial, wraps
@@ -30,7 +30,7 @@ from fedleak.attacks.result import Prepared
 from fedleak.data import Images
 from fedleak.errors import WRAPPERS
 from fedleak.federated import Update
-from fedleak.federated.update import unwrapped, without_frozen
+from fedleak.federated.update import is_zero, unwrapped, without_frozen
 from fedleak.models import head
 
 Prepare = TypeVar("Prepare", bound=Callable[..., Any])
@@ -94,7 +94,7 @@ def find_head(model: nn.Module, shape: Sequence[int] | None) -> None:
     """Let a model's head be found with inputs of this shape, unless the caller has noted one; `head` remembers it."""
     if shape is None or any(note in vars(model) for note in NOTES):
         return
-    vars(model)["input_shape"] = tuple(shape)
+    vars(model)["input_shape"] = shape
     try:
         head(model)
     except (ValueError, TypeError):  # of a model without a head, or no shape at all: the attack says so if it needs one
@@ -103,11 +103,11 @@ def find_head(model: nn.Module, shape: Sequence[int] | None) -> None:
         del vars(model)["input_shape"]
 
 
-def _given_shape(given: Iterable[Any], shape: Any = None) -> Any:
-    """Return the shape of one input that an attack was given: `shape`, or that of its auxiliary data."""
-    if shape is not None:
+def given_shape(args: Iterable[Any], options: Mapping[str, Any]) -> Sequence[int] | None:
+    """Return the shape of one input that an attack's arguments show: its option ``shape``, or its auxiliary data's."""
+    if (shape := options.get("shape")) is not None:
         return shape
-    return next((images.x.shape[1:] for images in given if isinstance(images, Images)), None)
+    return next((images.x.shape[1:] for images in (*args, *options.values()) if isinstance(images, Images)), None)
 
 
 def admit(update: Update, model: nn.Module) -> Update:
@@ -118,7 +118,7 @@ def admit(update: Update, model: nn.Module) -> Update:
     """
     if not isinstance(update, Update):
         raise ValueError(f"an attack reads a fedleak.Update, not a {type(update).__name__}")
-    if not any(bool(tensor.any()) for tensor in update.tensors.values()):
+    if is_zero(update.tensors):
         raise ValueError("the update is zero in every tensor: nothing was trained, so there is nothing to read")
     tensors = without_frozen(unwrapped(update.tensors, model), model)
     first_names = {id(p): name for name, p in model.named_parameters()}
@@ -137,7 +137,6 @@ def enter(
     *,
     checks: bool = True,
     seed: int = 0,
-    given: Sequence[Any] = (),
     shape: Sequence[int] | None = None,
 ) -> Prepared:
     """Prepare an attack behind the door.
@@ -152,10 +151,8 @@ def enter(
         Whether updates are checked for contradictions.
     seed
         Seed of random numbers that a model draws.
-    given
-        What else the attack is given; auxiliary data among it show the shape of one input.
     shape
-        Shape of one input, if the attack is given one.
+        Shape of one input, if the attack's arguments show it (`given_shape`).
     """
     is_list = isinstance(model, Sequence) and len(model) > 0
     models = list(model) if is_list else [model]
@@ -169,7 +166,7 @@ def enter(
     if not is_list and any(p.dtype in _HALVES for p in first.parameters()):
         models = [copy.deepcopy(first).float()]
     if not is_list:
-        find_head(models[0], _given_shape(given, shape))
+        find_head(models[0], shape)
     with quiet(*models, seed=seed):
         prepared = make(models if is_list else models[0])
 
@@ -189,7 +186,7 @@ def entering(prepare: Prepare, *, checks: bool = True) -> Prepare:
 
     @wraps(prepare)
     def prepare_behind(model: Any, *args: Any, **kwargs: Any) -> Any:
-        given, shape = (*args, *kwargs.values()), kwargs.get("shape")
-        return enter(model, lambda inner: prepare(inner, *args, **kwargs), checks=checks, given=given, shape=shape)
+        shape = given_shape(args, kwargs)
+        return enter(model, lambda inner: prepare(inner, *args, **kwargs), checks=checks, shape=shape)
 
     return cast(Prepare, prepare_behind)

@@ -15,7 +15,7 @@ from warnings import warn
 
 from torch import Tensor, nn
 
-from fedleak.attacks.door import enter, entering
+from fedleak.attacks.door import enter, entering, given_shape
 from fedleak.attacks.result import Prepared
 from fedleak.errors import is_same_source
 from fedleak.federated import Update
@@ -181,8 +181,7 @@ class Attack:
 
         seed = options.get("seed")
         seed = seed if isinstance(seed, int) else 0
-        given, shape = (*args, *options.values()), options.get("shape")
-        return enter(model, make, checks=self.checks, seed=seed, given=given, shape=shape)
+        return enter(model, make, checks=self.checks, seed=seed, shape=given_shape(args, options))
 
     def _answer(self, prepared: Prepared, update: Any, options: Mapping[str, Any]) -> Any:
         if self.goal == "labels":

@@ -215,13 +215,18 @@ def _prefixes(names: Iterable[str]) -> list[str]:
     return ["".join(f"{part}." for part in parts[:length]) for length in range(len(parts) + 1)]
 
 
+def is_zero(tensors: Mapping[str, Tensor]) -> bool:
+    """Return whether all entries of an update are zero, so that it says nothing of what was trained."""
+    return not any(bool(tensor.any()) for tensor in tensors.values())
+
+
 def without_frozen(tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
     """Return an update without frozen parameters, which complete states contain as zeros.
 
     Frozen are zero updates of the model's frozen parameters, and of linear layers while other parameters moved: the
     client has frozen these, even if the attacker's model has not.
     """
-    if not any(bool(tensor.any()) for tensor in tensors.values()):
+    if is_zero(tensors):
         return dict(tensors)
     may_be_frozen = _names_of_freezable(model)
     return {name: tensor for name, tensor in tensors.items() if name not in may_be_frozen or bool(tensor.any())}

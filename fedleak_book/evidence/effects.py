@@ -239,9 +239,9 @@ def backtests(paper: str) -> dict[str, Backtest]:
     """Return the backtest of every transport of a paper whose record is there: as written down, or measured anew."""
     earlier, tests = load_backtests(paper), dict[str, Backtest]()
     for transport in choices.load(paper).transports:
-        digest = digest_of(paper, [transport])
         if transport.record in tests or (recorded := records.recorded(paper, transport.record)) is None:
             continue
+        digest = digest_of(paper, [transport])
         test = earlier.get(transport.record)
         if test is None or test.digest != digest:
             rows, declared = recorded[0], recorded[1]["declared"]
