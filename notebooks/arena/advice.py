@@ -42,7 +42,7 @@ def advise_on_networks(run):
         f"{write_percent(row[large])} ({title(net)})" for net, row in old.iterrows()
     )
     yield (
-        f"**Do not rely on large batches.** On trained networks the best attack recovers {per_network} of the labels of {large} samples, and at least {write_percent(old[small].min())} of those of {small}",
+        f"**Do not rely on large batches.** From {large} samples the best attack still recovers {per_network} of a trained network's labels, and from {small} samples at least {write_percent(old[small].min())}",
         BOARD,
         (old[large] > old[small] - 0.1).all(),
     )
@@ -89,12 +89,12 @@ def advise_on_knowledge(run):
         rung["untrained", f"only the sum, {who}"] for who in ("passive", "malicious")
     )
     yield (
-        f"**Start from a trained model, if there is one.** A server with auxiliary data recovers {write_percent(most['untrained'])} of the labels from an untrained LeNet, but {write_percent(most['trained'])} from a trained one (guess: {write_percent(prior['trained'])})",
+        f"**Start from a trained model, if there is one.** A server with auxiliary data recovers {write_percent(most['untrained'])} of the labels from an untrained LeNet, but {write_percent(most['trained'])} from a trained one, where guessing gives {write_percent(prior['trained'])}",
         LADDER,
         most["trained"] < most["untrained"] - 0.2,
     )
     yield (
-        f"**Assume that the attacker knows your model.** An attacker without it recovers {write_percent(few['untrained'])} of the labels from untrained and {write_percent(few['trained'])} from trained networks. A server has the model, and recovers far more if it also has images",
+        f"**Assume that the attacker knows your model**, because a server has it. With the model and images a server recovers far more than an attacker without either, who recovers {write_percent(few['untrained'])} of the labels from untrained and {write_percent(few['trained'])} from trained networks",
         LADDER,
         (most >= few - 0.02).all(),
     )
@@ -104,7 +104,7 @@ def advise_on_knowledge(run):
         without["untrained"] > 0.8 and without["trained"] < prior["trained"] + 0.1,
     )
     yield (
-        f"**Use secure aggregation, and make sure that all clients get the same model.** From the sum of five clients, a server that follows the protocol recovers {write_percent(passive)} of a client's labels (guess: {write_percent(prior['untrained'])}). A server that sends each client a different model recovers {write_percent(malicious)}",
+        f"**Use secure aggregation, and make sure that all clients get the same model.** From the sum of five clients, a server that follows the protocol recovers {write_percent(passive)} of a client's labels, where guessing gives {write_percent(prior['untrained'])}. A server that sends each client a different model recovers {write_percent(malicious)}",
         LADDER,
         passive < prior["untrained"] + 0.25 and malicious > 0.95,
     )
@@ -135,7 +135,7 @@ def advise_on_defences(run):
             )
         )
     yield (
-        f"**Choose the noise for your number of participants and learning rate**, because its cost in accuracy depends on [both](#arena-noise). Noise of {effects[0]}; noise of {effects[1]}",
+        f"**Choose the noise for your number of participants and learning rate**, because its cost in accuracy depends on [both](#arena-noise). Noise of {effects[0]}, and noise of {effects[1]}",
         BALANCE,
         True,
     )
