@@ -4,6 +4,7 @@ import json
 import re
 from types import SimpleNamespace
 
+import cheat_sheet
 import drawn
 import executed
 import nbformat
@@ -141,3 +142,12 @@ def test_the_executed_copy_is_swapped_in_or_warned_of(tmp_path, monkeypatch, cop
     assert cells[0].outputs[0].text == "2"
     assert cells[-1].metadata["tags"] == ["parameters", "hide-input"]
     assert not warned
+
+
+def test_the_cheat_sheet_has_a_row_for_each_knowledge_and_links_to_pages():
+    labels, images = cheat_sheet.fragments().values()
+    assert all(f"| {words} | " in labels for words in cheat_sheet.KNOWLEDGE.values())
+    assert len(re.findall(r"\d\xa0%", labels)) == 2 * (len(cheat_sheet.KNOWLEDGE) + 2)
+    targets = set(re.findall(r"\{doc\}`[^<`]*<(/[^>]*)>`", labels + images))
+    assert targets
+    assert all(any((paths.root() / f"{target[1:]}{end}").is_file() for end in (".md", ".ipynb")) for target in targets)

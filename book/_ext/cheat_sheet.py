@@ -1,0 +1,82 @@
+"""Write the cheat sheet: the best attack by the attacker's knowledge, from the records of the arena and of AGIC."""
+
+import pandas as pd
+from render import plain, table
+
+from fedleak_book.evidence.results import Results
+from notebooks.agic.figures import grey
+from notebooks.arena.ranking import find_best, load_rows, load_rungs, rescore, score_baseline, score_waiting
+from notebooks.arena.updates import STATES
+from notebooks.show import ATTACKS, prose
+
+KNOWLEDGE = {
+    "gradients": "one client's gradient",
+    "+ model": "also the model",
+    "+ many images a class": "also labelled images of every class",
+    "last layer withheld": "the same, but no gradient of the last layer",
+    "only the sum, passive": "only the sum of five clients",
+    "only the sum, malicious": "only the sum, but it sends each client a model of its choice",
+}
+"""What the attacker has, by rung of the arena's ladder."""
+CHAPTERS = {
+    "LLG": "/notebooks/llg",
+    "RLU": "/notebooks/rlu",
+    "GDBR": "/notebooks/gdbr",
+    "LIA-SA": "/notebooks/lia_sa",
+    "learned": "/notebooks/learned",
+}
+"""The page on an attack, by the beginning of its name; of the others, `book/threat_models.md` has what they need."""
+
+
+def attack_at(row: pd.Series) -> str:
+    """Return the name of the best attack of a cell, linked to its page, and its label accuracy."""
+    page = next((page for name, page in CHAPTERS.items() if row["attack"].startswith(name)), "/book/threat_models")
+    return f"{{doc}}`{plain(ATTACKS.get(row['attack'], row['attack']))} <{page}>`, {row['iacc']:.0%}"
+
+
+def labels() -> str:
+    """Return the table of label attacks: a row per state of knowledge, a column for untrained and trained networks."""
+    run = Results("arena", device="cpu")
+    best = rescore(run, find_best(load_rungs(run), ["state", "rung"])).set_index(["rung", "state"])
+    guess = score_baseline(load_rows(run, "ladder").query("rung == 'class shares'"), ["state"])
+    waited = score_waiting(run)
+    rounds = waited.index.levels[1].max()
+    lines = [("nothing but the class shares", [f"class-prior baseline, {guess[state]:.0%}" for state in STATES])]
+    for rung, words in KNOWLEDGE.items():
+        lines.append((words, [attack_at(best.loc[rung, state]) for state in STATES]))
+    late = [f"{{ref}}`separate the sums <arena-waiting>`, {waited[state, rounds]:.0%}" for state in STATES]
+    lines.append((f"the sums of {rounds} rounds on the same labels", late))
+    return table(
+        pd.DataFrame(
+            [[words, *cells] for words, cells in lines],
+            columns=["The attacker has", *(f"Attack to try, {s} network" for s in STATES)],
+        )
+    )
+
+
+def images() -> str:
+    """Return the table of attacks on images and texts: what the client shares, the attack, and how close it comes."""
+    run = Results("agic", device="cpu")
+    grey_images = grey(run.best_rows("table4").query("final and batch_size == 1"))
+    steps = run.cell("table2", method="AGIC", iteration=2000)
+    agic, alone = "{doc}`AGIC </notebooks/agic>`", run["fig6-identical-mean"]
+    lines = [
+        (
+            "one gradient of one image, untrained ResNet20-4",
+            agic,
+            f"{alone:.1f} dB (flat grey: {grey_images:.1f} dB)",
+        ),
+        ("four local steps of it", agic, f"{steps:.1f} dB, no more than flat grey"),
+        (
+            "a fully connected first layer's gradient",
+            "{ref}`divide by the bias <beyond-first-layer>`",
+            "exact in small batches",
+        ),
+        ("a transformer's gradient", "{ref}`DAGER <beyond-dager>`", "exact for fewer tokens than directions"),
+    ]
+    return table(pd.DataFrame(lines, columns=["The client shares", "Attack to try", "Result"]))
+
+
+def fragments() -> dict[str, str]:
+    """Return the tables of `book/cheat_sheet.md`."""
+    return {"cheat_labels": prose(labels()), "cheat_images": images()}
