@@ -25,7 +25,7 @@ CHAPTERS = {
     "LIA-SA": "/notebooks/lia_sa",
     "learned": "/notebooks/learned",
 }
-"""The page on an attack, by the beginning of its name; of the others, `book/threat_models.md` has what they need."""
+"""The page of an attack, by the beginning of its name; `book/threat_models.md` is the page of the others."""
 
 
 def attack_at(row: pd.Series) -> str:
