@@ -9,6 +9,7 @@ from notebooks.arena.ranking import find_best, load_rows, load_rungs, rescore, s
 from notebooks.arena.updates import STATES
 from notebooks.show import ATTACKS, prose
 
+NAMES = {**ATTACKS, "learned": "learned attacker", "GDBR, whitened": "GDBR-W"}
 KNOWLEDGE = {
     "gradients": "one client's gradient",
     "+ model": "also the model",
@@ -31,7 +32,7 @@ CHAPTERS = {
 def attack_at(row: pd.Series) -> str:
     """Return the name of the best attack of a cell, linked to its page, and its label accuracy."""
     page = next((page for name, page in CHAPTERS.items() if row["attack"].startswith(name)), "/book/threat_models")
-    return f"{{doc}}`{plain(ATTACKS.get(row['attack'], row['attack']))} <{page}>`, {row['iacc']:.0%}"
+    return f"{{doc}}`{plain(NAMES.get(row['attack'], row['attack']))} <{page}>`, {row['iacc']:.0%}"
 
 
 def labels() -> str:
