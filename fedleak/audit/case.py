@@ -21,7 +21,7 @@ from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.algorithms import Client
 from fedleak.federated.defences import Defence, fit_defence, protect
-from fedleak.federated.losses import TOLERANCE, Loss, LossForm, as_loss, differentiate, measure_form
+from fedleak.federated.losses import Loss, as_loss, differentiate, measure_factor
 from fedleak.metrics import counts
 from fedleak.privacy.claim import TINY, Privacy
 
@@ -67,20 +67,13 @@ class Case:
     """Inputs of attacks besides update and model, by `fedleak.attacks.registry.INPUTS`."""
     loss: Loss | None = None
     """The clients' loss; None for the mean cross-entropy."""
-    form: LossForm | None = None
-    """The loss's form, which an informed attacker corrects for; None if it has no such form, or is the default."""
+    loss_factor: float | None = 1.0
+    """The factor by which the clients' loss differs from the mean cross-entropy; None for any other loss."""
 
     @property
     def model(self) -> nn.Module:
         """The clients' model."""
         return self.classifier.model
-
-    @property
-    def loss_factor(self) -> float | None:
-        """The factor by which the clients' loss differs from the mean cross-entropy; None for any other loss."""
-        if self.loss is None:
-            return 1.0
-        return None if self.form is None else self.form.factor(self.setup.batch_size)
 
     def trial(self, number: int, sent: list[nn.Module] | None = None) -> Trial:
         """Draw every client's batches and let it train the model, or the one that it was sent."""
@@ -252,22 +245,14 @@ def prepare(setup: Setup, progress: bool = False) -> Case:
         "defence": _simulated_defence(setup, classifier),
     }
     loss = None if setup.loss is None else as_loss(copy.deepcopy(setup.loss))
-    form = None if loss is None else _measure_form(loss, logits)
-    weights = torch.ones(n) if form is None else form.weights
-    if (silent := (weights < TOLERANCE * weights.max()) & (clients.class_counts > 0)).any():
-        ignored = f"{clients.classes[int(silent.nonzero()[0])]!r} (ignore_index, or weight 0)"
-        advice = "give data without that class, and composition='data'"
-        raise ValueError(f"the loss ignores samples of {ignored}, which no update shows: {advice}")
-    return Case(setup, classifier, attacked, clients, aux, knowledge, loss, form)
+    factor = 1.0 if loss is None else _measure_factor(loss, logits, setup.batch_size)
+    return Case(setup, classifier, attacked, clients, aux, knowledge, loss, factor)
 
 
-def _measure_form(loss: Loss, logits: Tensor) -> LossForm | None:
-    """Measure the form of a loss, given some of the model's outputs ``[N, n]``.
-
-    Raises `ValueError` if the loss does not take such outputs and labels.
-    """
+def _measure_factor(loss: Loss, logits: Tensor, batch_size: int) -> float | None:
+    """Return a loss as a multiple of the mean cross-entropy, given some of the model's outputs ``[N, n]``."""
     differentiate(loss, logits, torch.arange(len(logits)) % logits.shape[1])
     ends_in_log_softmax = torch.allclose(logits.logsumexp(1), torch.zeros(()).to(logits), atol=1e-4)
     probed = (lambda z, y: loss(z.log_softmax(1), y)) if ends_in_log_softmax else loss
     with torch.random.fork_rng(devices=[]):
-        return measure_form(probed, logits.shape[1], logits.dtype)
+        return measure_factor(probed, logits.shape[1], batch_size, logits.dtype)

@@ -55,7 +55,7 @@ def audit(setup: Setup, *, progress: bool = False, fast: bool = False) -> Report
     doubt = source.doubt()
     for row in loop.rows:
         row["doubt"] = doubt
-    report = loop.report(case.classifier, _describe(case, source.first_update))
+    report = loop.report(case.classifier, {**_describe(case, source.first_update), "doubts": doubt})
     if (claimed := setup.claim(len(source.first_update.tensors))) is not None:
         report.privacy = [case.canary(claimed)]
     if setup.images:
@@ -143,7 +143,7 @@ class Trials:
             return "the clients run DP-SGD: judge it by its ε (--epsilon-above)"
         factor = case.loss_factor
         if not factor or factor <= 0:
-            return f"the clients' loss is not the mean cross-entropy times a factor, but {_describe_loss(case)}"
+            return f"the clients' loss is not a positive multiple of the mean cross-entropy: {_describe_loss(case)}"
         others = [type(d).__name__ for d in setup.defences if not isinstance(d, PureNoise | Withhold | ClippedNoise)]
         if others:
             return f"no attack undoes the defence {others[0]}"
@@ -202,12 +202,13 @@ def _measure_psnr(images: torch.Tensor, truth: torch.Tensor) -> float:
 
 
 def _describe_loss(case: Case) -> str:
-    """Return the clients' loss in words: its name, and what it was measured to be."""
+    """Return the clients' loss in words: its name, and its factor."""
     loss = case.setup.loss
     if loss is None:
         return "mean cross-entropy"
     name = getattr(getattr(loss, "func", loss), "__name__", type(loss).__name__)
-    return f"{name} ({case.form.describe() if case.form else 'not a cross-entropy with fixed targets'})"
+    factor = "no multiple of" if case.loss_factor is None else f"{case.loss_factor:.3g} times"
+    return f"{name} ({factor} the mean cross-entropy)"
 
 
 def _describe(case: Case, update: Update) -> dict[str, Any]:
@@ -226,7 +227,6 @@ def _describe(case: Case, update: Update) -> dict[str, Any]:
         **{field.name: getattr(setup, field.name) for field in fields(setup) if field.name not in hidden},
         "recorded": False,
         "loss": _describe_loss(case),
-        "others": "",
         "name": setup.name or type(model).__name__,
         "parameters": sum(p.numel() for p in weights.values()),
         "mode": "training" if model.training else "evaluation",

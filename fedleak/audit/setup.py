@@ -54,8 +54,7 @@ class Setup:
     loss
         A module of `torch.nn`, or a function of logits ``[B, n]`` and labels ``[B]`` that returns one number; by
         default the mean cross-entropy. Modules whose targets have the logits' shape (`BCEWithLogitsLoss`, `MSELoss`,
-        `MultiLabelSoftMarginLoss`) get one-hot labels. Attackers are tried without knowledge of it and, for a
-        cross-entropy with a factor, class weights or soft targets, also with it.
+        `MultiLabelSoftMarginLoss`) get one-hot labels. Attacks take the updates for those of the mean cross-entropy.
     defences
         Instances of the classes of `fedleak.federated.defences` and `.restricted`, applied one after the other to what
         a client shares; or functions with the same signature.

@@ -1,6 +1,5 @@
-"""A loss is measured, not recognised: its form, and the gradient of clients that train with it."""
+"""A loss is measured, not recognised: its factor, and the gradient of clients that train with it."""
 
-import re
 from functools import partial
 
 import pytest
@@ -10,7 +9,7 @@ from torch.nn import functional as F
 
 from fedleak.federated import Scheme, fedavg, fedsgd
 from fedleak.federated.algorithms import Client
-from fedleak.federated.losses import as_loss, differentiate, measure_form
+from fedleak.federated.losses import as_loss, measure_factor
 
 WEIGHT = torch.tensor([1.0, 5.0, 1.0, 0.2, 3.0])
 
@@ -24,25 +23,19 @@ def weighted_plain_mean(logits, labels):
     return (WEIGHT[labels] * F.cross_entropy(logits, labels, reduction="none")).mean()
 
 
-LINEAR = {
-    "mean": (nn.CrossEntropyLoss(), "mean over the batch"),
-    "sum": (nn.CrossEntropyLoss(reduction="sum"), "summed over the batch"),
-    "summed and divided": (
-        lambda z, y: F.cross_entropy(z, y, reduction="sum") / 4,
-        "summed over the batch, times 0.25",
-    ),
-    "weights": (nn.CrossEntropyLoss(WEIGHT), "mean over the batch, class weights from 0.098 to 2.45"),
-    "weights, sum": (
-        partial(F.cross_entropy, weight=WEIGHT, reduction="sum"),
-        "summed .*, class weights from 0.2 to 5",
-    ),
-    "weights, plain mean": (weighted_plain_mean, "mean over the batch, class weights from 0.2 to 5"),
-    "one weight is 0": (nn.CrossEntropyLoss(WEIGHT * (WEIGHT < 5)), "class weights from -?0 to 2.88"),
-    "smoothing": (nn.CrossEntropyLoss(label_smoothing=0.1), "mean over the batch, labels smoothed by 0.1"),
-    "both": (nn.CrossEntropyLoss(WEIGHT, label_smoothing=0.2), "class weights from 0.098 to 2.45, .* smoothed by 0.2"),
-    "log-softmax": (lambda z, y: F.nll_loss(z.log_softmax(1), y), "mean over the batch"),
+MULTIPLES = {
+    "mean": (nn.CrossEntropyLoss(), 1.0),
+    "sum": (nn.CrossEntropyLoss(reduction="sum"), 8.0),
+    "summed and divided": (lambda z, y: F.cross_entropy(z, y, reduction="sum") / 4, 2.0),
+    "log-softmax": (lambda z, y: F.nll_loss(z.log_softmax(1), y), 1.0),
+    "ascent": (lambda z, y: -F.cross_entropy(z, y), -1.0),
 }
 OTHER = {
+    "weights": nn.CrossEntropyLoss(WEIGHT),
+    "weights, sum": partial(F.cross_entropy, weight=WEIGHT, reduction="sum"),
+    "weights, plain mean": weighted_plain_mean,
+    "an ignored class": nn.CrossEntropyLoss(ignore_index=2),
+    "smoothing": nn.CrossEntropyLoss(label_smoothing=0.01),
     "focal": focal,
     "a sigmoid per class": nn.BCEWithLogitsLoss(),
     "confidence penalty": lambda z, y: (
@@ -53,28 +46,22 @@ OTHER = {
 }
 
 
-@pytest.mark.parametrize("name", LINEAR)
-def test_a_linear_loss_predicts_its_gradient(name):
-    loss, words = LINEAR[name]
-    form = measure_form(loss, 5)
-    assert form.describe().startswith("cross-entropy, ")
-    assert re.search(words + "$", form.describe()), form.describe()
-    logits, labels = torch.randn(9, 5), torch.tensor([0, 1, 2, 3, 4, 1, 1, 3, 0])
-    norm = 1 if form.norms is None else form.norms[labels].sum()
-    expected = (form.weights[labels, None] * logits.double().softmax(1) - form.targets[labels]) / norm
-    torch.testing.assert_close(differentiate(loss, logits, labels).double(), expected, atol=1e-4, rtol=1e-4)
+@pytest.mark.parametrize("name", MULTIPLES)
+def test_a_multiple_of_the_mean_cross_entropy_has_a_factor(name):
+    loss, factor = MULTIPLES[name]
+    assert measure_factor(loss, 5, 8) == pytest.approx(factor, rel=1e-3)
 
 
+@pytest.mark.parametrize("batch_size", [3, 8])
 @pytest.mark.parametrize("name", OTHER)
-def test_any_other_loss_has_no_form(name):
-    assert measure_form(as_loss(OTHER[name]), 5) is None
+def test_any_other_loss_has_none(name, batch_size):
+    assert measure_factor(as_loss(OTHER[name]), 5, batch_size) is None
 
 
-def test_only_a_factor_is_one():
-    factors = {name: measure_form(loss, 5).factor(8) for name, (loss, _) in LINEAR.items()}
-    found = {name: factor for name, factor in factors.items() if factor is not None}
-    expected = {"mean": 1.0, "sum": 8.0, "summed and divided": 2.0, "log-softmax": 1.0}
-    assert found == pytest.approx(expected, rel=1e-3)
+def test_batches_of_one_sample_show_every_class():
+    """A weight that is divided by itself is none; a sum of weighted losses has one for each class."""
+    assert measure_factor(nn.CrossEntropyLoss(WEIGHT), 5, 1) == pytest.approx(1, rel=1e-3)
+    assert measure_factor(OTHER["weights, sum"], 5, 1) is None
 
 
 @pytest.mark.parametrize(
@@ -88,12 +75,11 @@ def test_only_a_factor_is_one():
 )
 def test_a_loss_that_is_none_is_refused(loss, message):
     with pytest.raises(ValueError, match=message):
-        measure_form(loss, 5)
+        measure_factor(loss, 5, 8)
 
 
-@pytest.mark.parametrize("name", ["weights", "sum", "both"])
-def test_clients_train_with_their_loss(name):
-    loss, _ = LINEAR[name]
+@pytest.mark.parametrize("loss", [OTHER["weights"], MULTIPLES["sum"][0]])
+def test_clients_train_with_their_loss(loss):
     model, x, y = nn.Linear(6, 5), torch.rand(2, 4, 6), torch.randint(5, (2, 4))
     loss(model(x[0]), y[0]).backward()
     update = fedsgd(model, x[0], y[0], loss=loss)
