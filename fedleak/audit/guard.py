@@ -42,10 +42,6 @@ class Limits:
         """Return the limits on shares of the labels that there are."""
         return [limit for limit in (self.mean, self.over_guess, self.each) if limit is not None]
 
-    def given(self) -> list[float]:
-        """Return the limits that there are."""
-        return self.shares() + ([] if self.epsilon is None else [self.epsilon])
-
 
 def verdicts(report: Tables, limits: Limits, assume_training: bool = False) -> list[Verdict]:
     """Judge every round (and every update, if there is a limit for each): a leak before all, else not measurable.

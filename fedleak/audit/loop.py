@@ -249,11 +249,11 @@ class Loop:
             "versions": f"fedleak {version('fedleak')}, torch {torch.__version__}, {torch.get_num_threads()} threads",
             "seed": self.seed,
         }
-        rows, remarks, never = _summarise(self.rows)
+        rows, remarks, never, broken = _summarise(self.rows)
         untried = [*((name, why) for name, why in self.untried if name not in self.adversaries), *never]
         scenarios = [AS_IT_IS, *self.remedies]
         report = Report(facts, rows, scenarios, self.left_out, self.adversaries, untried, remarks)
-        report.words, report.broken = self.words, _list_broken(self.rows)
+        report.words, report.broken = self.words, broken
         return report
 
 
@@ -269,21 +269,13 @@ def guess(observation: Observation) -> Iterator[Attempt]:
             yield Attempt(attack, Result(torch.stack(counts)), 0.0, "")
 
 
-def _list_broken(rows: list[dict[str, Any]]) -> dict[str, str]:
-    """Return, by attack, the error of its own by which it failed to read more than half of the updates."""
-    as_is = [row for row in rows if row["scenario"] == AS_IT_IS]
-    broken: dict[str, list[str]] = {}
-    for row in as_is:
-        if row["broke"]:
-            broken.setdefault(row["attack"], []).append(row["reason"])
-    updates = len({row["trial"] for row in as_is})
-    return {name: reasons[0] for name, reasons in broken.items() if 2 * len(reasons) > updates}
+def _summarise(
+    rows: list[dict[str, Any]],
+) -> tuple[pd.DataFrame, dict[str, str], list[tuple[str, str]], dict[str, str]]:
+    """Return the rows with scores, and of attacks without a remedy: remarks on those that worked, why others did not.
 
-
-def _summarise(rows: list[dict[str, Any]]) -> tuple[pd.DataFrame, dict[str, str], list[tuple[str, str]]]:
-    """Return the rows with scores, what to know of attacks that worked, and those that failed in all trials, with why.
-
-    A remark says how often and why an attack failed, and which of its assumptions were violated, without a remedy.
+    A remark says how often and why an attack failed, and which of its assumptions were violated. Last come the attacks
+    that failed to read more than half of the updates by an error of their own, with the error.
     """
     attempts = pd.DataFrame(rows)
     as_is = attempts[attempts["scenario"] == AS_IT_IS]
@@ -293,4 +285,6 @@ def _summarise(rows: list[dict[str, Any]]) -> tuple[pd.DataFrame, dict[str, str]
     for name, unmet in as_is[as_is["unmet"] != ""].groupby("attack", sort=False)["unmet"].first().items():
         remarks[name] = "; ".join(filter(None, [remarks.get(name), unmet]))
     never = [(name, of[0]) for name, of in failed.items() if name not in worked]
-    return attempts.dropna(subset="iacc").drop(columns=["reason", "unmet", "broke"]), remarks, never
+    errors = as_is[as_is["broke"]].groupby("attack", sort=False)["reason"].agg(list)
+    broken = {name: of[0] for name, of in errors.items() if 2 * len(of) > as_is["trial"].nunique()}
+    return attempts.dropna(subset="iacc").drop(columns=["reason", "unmet", "broke"]), remarks, never, broken

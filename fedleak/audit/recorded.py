@@ -212,14 +212,11 @@ def agreement(by_attack: Mapping[str, Tensor]) -> pd.Series:
 def _describe(run: "Sequence[Contribution]", source: Rounds, update: Update, first: Classifier) -> dict[str, Any]:
     """Return what a report says of a run, of which these are the first update and its model."""
     rounds = sorted({entry.round for entry in run})
-    other = [entry for entry in run if entry.optimiser not in ("sgd", "nag")]
-    others = [entry.optimiser.replace("unknown", "an unknown optimiser") for entry in other]
-    failed = Counter(entry.failed for entry in run if entry.failed and entry not in other)
+    failed = Counter(entry.failed for entry in run if entry.failed)
     optimisers = {f"{o.optimiser} (rate {o.lr:g}{f', momentum {o.momentum:g}' * bool(o.momentum)})" for o in run}
     recorders = {"client": "the clients", "server": "the server"}
     return {
         "recorded": True,
-        "others": f"{len(others)} of {len(run)} updates are made by {' and '.join(sorted(set(others)))}" * bool(others),
         "doubts": "; ".join(f"{reason} ({number} of {len(run)} updates)" for reason, number in failed.most_common(3)),
         "measured": sum(not entry.failed for entry in run),
         "clients": 1,

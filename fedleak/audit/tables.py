@@ -90,7 +90,7 @@ class Tables:
     Parameters
     ----------
     facts
-        The set-up, as `fedleak.audit.facts.facts` has it, or the run, as `fedleak.audit.recorded.facts` has it.
+        The set-up, or the run, by the names that the template of the report has.
     rows
         One row a recovery, tidy: ``scenario`` (as it is, or with a remedy), ``attack``, ``trial``, ``iacc``, ``cacc``,
         ``exact``, ``seconds``; for attacks with intervals also ``held``, the share of the counts in them,

@@ -55,29 +55,22 @@ def spent(run: Sequence[Any]) -> list[Spent]:
     for node, parts in clients.items():
         for neighbours in dict.fromkeys(part.privacy.neighbours for part in parts if part.privacy is not None):
             claims = [part.privacy for part in parts if part.privacy and part.privacy.neighbours == neighbours]
-            total = compose(claims)
+            total = compose(claims, node, [part.round for part in parts])
             if len(claims) < len(parts):  # a round without a claim protects nothing
                 total = total._replace(claimed=math.inf, epsilon=math.inf)
-            spendings.append(Spent(node, tuple(part.round for part in parts), neighbours, *total))
+            spendings.append(total)
     return sorted(spendings, key=lambda s: (-s.epsilon, -s.claimed, -len(s.rounds), s.node))
 
 
-class Total(NamedTuple):
-    """The last four fields of `Spent`: the composition of several claims."""
-
-    claimed: float
-    epsilon: float
-    delta: float
-    aggregated: bool
-
-
-def compose(claims: Sequence[Privacy]) -> Total:
+def compose(claims: Sequence[Privacy], node: str = "", rounds: Sequence[int] = ()) -> Spent:
     """Compose claims on the same data: Gaussian mechanisms by one accountant, stated ε by addition.
 
     Parameters
     ----------
     claims
         Claims for the same neighbours, at least one.
+    node, rounds
+        The client, and its rounds.
     """
     stated = [claim for claim in claims if claim.stated is not None]
     computed = [claim for claim in claims if claim.stated is None]
@@ -91,7 +84,7 @@ def compose(claims: Sequence[Privacy]) -> Total:
     aggregated = any(claim.aggregated for claim in claims)
     if aggregated or not all(claim.clipped for claim in claims):
         epsilon = math.inf
-    return Total(claimed, epsilon, delta, aggregated)
+    return Spent(node, tuple(rounds), claims[0].neighbours, claimed, epsilon, delta, aggregated)
 
 
 def _accounted(claims: Sequence[Privacy], delta: float, in_effect: bool) -> float:

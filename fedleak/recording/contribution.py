@@ -14,18 +14,17 @@ from fedleak.errors import extra
 from fedleak.federated.schemes import Scheme
 from fedleak.federated.update import Update, plain_name
 from fedleak.privacy.claim import Privacy
+from fedleak.recording.gaps import describe
 from fedleak.recording.states import place, read_state
 
 with extra("recordings"):
-    from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+    from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter
     from pydantic.dataclasses import dataclass
 
 UNKNOWN = "unknown"
 UNMEASURED = "nobody measured the client's training"
 EARLIER = "recorded by an earlier version"
 OTHER_STATES = "the server received another state than the client recorded"
-SUM = "sum"
-"""Node of the sum of many clients under secure aggregation."""
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(strict=True, extra="forbid"))
@@ -187,6 +186,4 @@ def errors_named(path: Path) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        faults = error.errors() if isinstance(error, ValidationError) else []
-        messages = [" ".join([".".join(map(str, fault["loc"])), fault["msg"]]).strip() for fault in faults]
-        raise ValueError(f"{path}: {'; '.join(messages) or error}") from error
+        raise ValueError(f"{path}: {describe(error)}") from error

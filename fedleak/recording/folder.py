@@ -23,8 +23,8 @@ from fedleak.errors import likely
 from fedleak.federated.update import is_statistic, plain_name
 from fedleak.files import write_bytes
 from fedleak.privacy.claim import find_tensors_without_noise
-from fedleak.recording.contribution import JSON, OTHER_STATES, SUM, UNKNOWN, Contribution, errors_named, parse
-from fedleak.recording.gaps import gap, list_gaps, list_refusals
+from fedleak.recording.contribution import JSON, OTHER_STATES, UNKNOWN, Contribution, errors_named, parse
+from fedleak.recording.gaps import SUM, gap, list_gaps, list_refusals
 from fedleak.recording.states import forget, place, scan, write_state
 
 
@@ -84,7 +84,7 @@ def read(
     for key in [key for key, entry in entries.items() if entry.node == SUM and entry.clients > 1]:
         clients = [entries.pop(k) for k in sorted(entries) if k[0] == key[0] and k != key]
         entries[key] = _add_labels(entries[key], clients)
-    missed = list(list_gaps(folder, entries, SUM))
+    missed = list(list_gaps(folder, entries.keys()))
     if not entries:
         why = f"; {missed[0]}" if missed else ""
         raise ValueError(f"{folder} holds no recorded round (round-0001/*.json){why}")
@@ -96,7 +96,7 @@ def read(
     if missed and not gaps:
         raise ValueError(f"{missed[0]}, and rounds up to {max(rounds)} are there; accept that with gaps=True (--gaps)")
     if missing is not None:
-        missing.extend([*missed, *list_refusals(folder, entries)])
+        missing.extend([*missed, *list_refusals(folder, entries.keys())])
     run: list[Contribution] = []
     for key in sorted(entries, key=lambda key: (key[0], len(key[1]), key[1])):
         entry = entries[key]

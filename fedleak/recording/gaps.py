@@ -1,7 +1,7 @@
 """Note contributions that could not be recorded in a run's folder; see `fedleak.recording.folder`."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 from fedleak.errors import extra
@@ -9,6 +9,10 @@ from fedleak.files import write_text
 
 with extra("recordings"):
     from pydantic import ValidationError
+
+
+SUM = "sum"
+"""Node of the sum of many clients under secure aggregation."""
 
 
 def file_name(node: str) -> str:
@@ -23,35 +27,25 @@ def gap(folder: Path | str, round: int, seen_by: str, node: str) -> Path:
 
 def note_gap(folder: Path | str, round: int, seen_by: str, node: str, error: Exception | str) -> None:
     """Write the reason why a contribution could not be recorded to a run's folder."""
-    reason = str(error)
+    write_text(gap(folder, round, seen_by, file_name(node)), describe(error))
+
+
+def describe(error: Exception | str) -> str:
+    """Return an error as text: the fields of `Contribution` that are wrong, or its type where it is unforeseen."""
     if isinstance(error, ValidationError):
-        parts = (
-            (".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")) for fault in error.errors()
-        )
-        reason = "; ".join(": ".join(filter(None, part)) for part in parts)
-    elif isinstance(error, Exception) and not isinstance(error, ValueError):
-        reason = f"{type(error).__name__}: {error}"
-    write_text(gap(folder, round, seen_by, file_name(node)), reason)
+        faults = ((".".join(map(str, f["loc"])), f["msg"].removeprefix("Value error, ")) for f in error.errors())
+        return "; ".join(": ".join(filter(None, fault)) for fault in faults)
+    return str(error) if isinstance(error, ValueError | str) else f"{type(error).__name__}: {error}"
 
 
-def list_gaps(folder: Path, recorded: Collection[tuple[int, str]], total: str) -> Iterator[str]:
-    """Yield a description of each contribution that is not recorded, with the reason.
-
-    Parameters
-    ----------
-    folder
-        The run's folder.
-    recorded
-        Round and node of all recorded contributions.
-    total
-        Node of a sum, which includes all contributions of its round.
-    """
+def list_gaps(folder: Path, recorded: Set[tuple[int, str]]) -> Iterator[str]:
+    """Yield a description of each contribution that is not recorded by itself or in a sum, with the reason."""
     for number, _, node, why in _read_gaps(folder):
-        if (number, node) not in recorded and (number, total) not in recorded:
+        if recorded.isdisjoint({(number, node), (number, SUM)}):
             yield f"round {number}, node {node} is not recorded: {why}"
 
 
-def list_refusals(folder: Path, recorded: Collection[tuple[int, str]]) -> Iterator[str]:
+def list_refusals(folder: Path, recorded: Set[tuple[int, str]]) -> Iterator[str]:
     """Yield a description of each client whose own record was refused, in rounds that the server has recorded."""
     for number, seen_by, node, why in _read_gaps(folder):
         if (number, node) in recorded and seen_by == "client":

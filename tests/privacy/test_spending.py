@@ -3,7 +3,6 @@
 import math
 
 import pytest
-from opacus.accountants import PRVAccountant
 
 from fedleak.privacy.claim import Privacy, gaussian_epsilon
 from fedleak.privacy.spending import compose, spent
@@ -24,6 +23,8 @@ def test_gaussian_rounds_compose_exactly():
 
 
 def test_sampled_rounds_compose_as_opacus_accountant_does():
+    from opacus.accountants import PRVAccountant
+
     accountant = PRVAccountant()
     accountant.history = [(1.0, 0.1, 10), (2.0, 0.1, 20)]
     rounds = [Privacy(neighbours="sample", history=((z, 0.1, n),)) for z, n in ((1.0, 4), (2.0, 20), (1.0, 6))]

@@ -20,7 +20,7 @@ from fedleak.platforms.flower.claims import (
     weighting_key,
 )
 from fedleak.platforms.server import never_stopping, write_received
-from fedleak.recording.contribution import SUM
+from fedleak.recording.gaps import SUM
 
 log = logging.getLogger("fedleak.platforms.flower")
 S = TypeVar("S")
