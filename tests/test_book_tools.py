@@ -2,7 +2,6 @@
 
 import pages
 import pytest
-from pypdf import PdfReader
 from typer.testing import CliRunner
 
 PAGE = "<!doctype html><html lang=en><head><title>{0}</title></head><body><main><h1>{0}</h1>{1}</main></body></html>"
@@ -33,6 +32,8 @@ def test_a_book_that_is_not_built_is_named(tmp_path, book):
 def test_pages_become_one_pdf_with_working_links(book):
     out = book / "out" / "book.pdf"
     pages.pdf(book, out)
+    from pypdf import PdfReader
+
     reader = PdfReader(out)
     assert len(reader.pages) == 2
     assert [item.title for item in reader.outline] == ["First", "Second"]

@@ -12,16 +12,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote, urlsplit
 
 import typer
-from playwright.sync_api import Page, sync_playwright
-from pypdf import PdfReader, PdfWriter
-from pypdf.generic import ArrayObject, Fit, NameObject
 from sphinx_external_toc.parsing import parse_toc_yaml
 
 from fedleak_book import paths
+
+if TYPE_CHECKING:  # the tests import this module, most of them without a browser
+    from playwright.sync_api import Page
+    from pypdf import PdfWriter
 
 BUILD = paths.root() / "_build"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -62,21 +63,23 @@ def chromium() -> str:
 
 
 @contextmanager
-def browser(javascript: bool = True) -> Iterator[Page]:
+def browser(javascript: bool = True) -> Iterator["Page"]:
     """Start Chromium without a network, and with or without JavaScript; yield its one page."""
+    from playwright.sync_api import sync_playwright
+
     switches = ["--disable-gpu", "--disable-quic", "--allow-file-access-from-files"]
     path = chromium()
     with sync_playwright() as playwright, playwright.chromium.launch(executable_path=path, args=switches) as started:
         yield started.new_page(offline=True, java_script_enabled=javascript)
 
 
-def show(page: Page, file: Path) -> None:
+def show(page: "Page", file: Path) -> None:
     """Open a built page and wait until its equations are set."""
     page.goto(file.as_uri())
     page.evaluate(READY)
 
 
-def view(page: Page, width: int, scheme: str) -> None:
+def view(page: "Page", width: int, scheme: str) -> None:
     """Show the open page at a width in pixels, light or dark."""
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
@@ -99,8 +102,10 @@ def built(html: Path, names: Sequence[str] = ()) -> list[Path]:
     return files
 
 
-def relink(writer: PdfWriter, starts: dict[Path, int]) -> None:
+def relink(writer: "PdfWriter", starts: dict[Path, int]) -> None:
     """Lead links to pages of the book to where they begin in the PDF, and take out those to other local files."""
+    from pypdf.generic import ArrayObject, Fit, NameObject
+
     for page in writer.pages:
         annotations = ArrayObject()
         for annotation in page.get("/Annots") or ():
@@ -123,6 +128,8 @@ def pdf(html: Path = BUILD / "html", out: Path = BUILD / "fedleak.pdf") -> None:
 
     A link to another page of the book leads to where that begins in the PDF; links to downloads are taken out.
     """
+    from pypdf import PdfReader, PdfWriter
+
     writer, starts = PdfWriter(), {}
     margin = dict.fromkeys(("top", "bottom", "left", "right"), "0.6in")
     files = built(html, list(parse_toc_yaml(paths.root() / "_toc.yml")))

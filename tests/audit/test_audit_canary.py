@@ -70,7 +70,7 @@ def of():
 
     def audited(**changes):
         torch.manual_seed(0)
-        setup = Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=1, remedy_trials=0, **changes)
+        setup = Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=1, adversary="no access", **changes)
         return audit(setup)
 
     with pytest.MonkeyPatch.context() as patch:

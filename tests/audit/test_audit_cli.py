@@ -24,11 +24,11 @@ def written(tmp_path):
 
 
 def test_reports_are_printed_or_written(invoke, written, tmp_path):
-    result = invoke(written(GOOD), "--trials", 3)
+    result = invoke(written(GOOD), "--trials", 3, "--fast")
     assert "**What leaks.**" in result.stdout
     assert "| 3 |" in result.stdout
     outs = [tmp_path / f"report.{ending}" for ending in ("html", "md")]
-    result = invoke(written(GOOD), "--out", outs[0], "--out", outs[1], "--trials", 3, "--seed", 7)
+    result = invoke(written(GOOD), "--out", outs[0], "--out", outs[1], "--trials", 3, "--seed", 7, "--fast")
     assert result.stdout.startswith("What leaks. ")
     for out in outs:
         assert f"wrote {out}" in result.stdout.replace("\n", "")
@@ -76,10 +76,3 @@ def test_a_mistake_in_the_call_is_one_clear_line(invoke, written, tmp_path):
     assert "no file" in invoke(tmp_path / "none.py", ends=2).stderr
     assert "ends in .html, .md, .json" in invoke(written(GOOD), "--out", tmp_path / "r.pdf", ends=2).stderr
     assert "trials is a whole number" in invoke(written(GOOD), "--trials", 0, ends=2).stderr
-
-
-def test_a_fast_audit_names_what_it_leaves_out(invoke, written, run):
-    result = invoke(written(GOOD), "--trials", 2, "--fast")
-    assert "learned" in result.stdout
-    assert "fast audit leaves out attackers" in result.stdout
-    assert "no attacker is trained" in invoke(run, "--fast", ends=2).output

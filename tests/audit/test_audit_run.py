@@ -19,7 +19,6 @@ from fedleak.audit.case import fresh, prepare
 from fedleak.audit.loop import Loop, guess, score, taking_part
 from fedleak.audit.run import Trials
 from fedleak.data.embedded import synthetic
-from fedleak.federated.algorithms import SCHEMES
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
 from fedleak.federated.restricted import FedVF, Withhold
 from fedleak.metrics import counts, instance_accuracy
@@ -58,7 +57,8 @@ def test_the_numbers_are_those_of_the_attack_itself():
 
 def test_the_same_seed_gives_the_same_rows_and_another_seed_others():
     setup = quick(defences=[PureNoise(0.05, 0)])
-    rows = [audit(s).rows.drop(columns="seconds") for s in (setup, setup, quick(defences=setup.defences, seed=1))]
+    setups = setup, setup, quick(defences=setup.defences, seed=1)
+    rows = [audit(s, fast=True).rows.drop(columns="seconds") for s in setups]
     pd.testing.assert_frame_equal(rows[0], rows[1])
     assert not rows[0].equals(rows[2])
 
@@ -79,20 +79,20 @@ def test_the_random_guess_knows_nothing_of_the_labels(seed):
 def test_the_prior_only_guess_follows_the_data(coloured):
     x, y = coloured
     y = torch.where(torch.rand(len(y), generator=torch.Generator().manual_seed(0)) < 0.9, 0, y)
-    options = {"composition": "data", "batch_size": 16, "trials": 10, "remedy_trials": 0}
-    report = audit(Setup(model=mlp(), data=(x, y), **options), fast=True)
+    options = {"composition": "data", "batch_size": 16, "trials": 10, "adversary": "no access"}
+    report = audit(Setup(model=mlp(), data=(x, y), **options))
     guesses = report.table.set_index("attack")["iacc"]
     assert guesses["prior guess"] > 0.8 > guesses["random guess"]
 
 
 def test_adversaries_use_only_their_knowledge_and_the_weakest_is_named():
-    named = audit(quick()).adversaries
+    named = audit(quick(), fast=True).adversaries
     assert named["LLG"] == EAVESDROPPER.name
     assert (named["iLRG"], named["RLU"]) == ("white-box model", "auxiliary knowledge")
     report = audit(quick(adversary="shared gradients"))
     assert set(report.ranking()) <= {"LLG", "GI", "iDLG"}
     assert "the model's architecture and weights" in dict(report.untried)["iLRG"]
-    white = audit(quick(adversary="white-box model"))
+    white = audit(quick(adversary="white-box model"), fast=True)
     assert "labelled auxiliary data" in dict(white.untried)["RLU"]
     assert "iLRG" in white.ranking()
     nobody = Adversary("a logger of sizes", frozenset({Need.SAMPLE_COUNT}))
@@ -101,12 +101,12 @@ def test_adversaries_use_only_their_knowledge_and_the_weakest_is_named():
 
 def test_what_is_withheld_leaves_out_what_needs_it():
     setup = Setup(model=mlp(), shape=(3, 8, 8), batch_size=8, trials=3, defences=[Withhold(["3.weight", "3.bias"])])
-    report = audit(setup)
+    report = audit(setup, fast=True)
     assert report.ranking() == ["GDBR"]
     assert report.facts["withheld"] == ["3.weight", "3.bias"]
     assert "gradient of the last layer's weights" in dict(report.untried)["LLG"]
     assert "last layer not shared" not in report.scenarios
-    report = audit(quick(defences=[Withhold(["a.weight"])]))
+    report = audit(quick(defences=[Withhold(["a.weight"])]), fast=True)
     assert "gradients of all layers" in dict(report.untried)["RLU"]
     assert "gradients of all layers" in dict(report.untried)["InvG"]
     assert "no inversion applies" in report.headline()[0]
@@ -114,7 +114,7 @@ def test_what_is_withheld_leaves_out_what_needs_it():
 
 
 def test_remedies_are_measured_on_the_same_updates():
-    report = audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=4), fast=True)
+    report = audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=3), fast=True)
     remedies = report.remedies.set_index("remedy")
     assert remedies.index[0] == "as it is"
     assert {"last layer not shared", "largest 1 % of each tensor sent"} < set(remedies.index)
@@ -122,15 +122,14 @@ def test_remedies_are_measured_on_the_same_updates():
     assert remedies.loc["as it is", "iacc"] == report.table["iacc"].max()
     strong, weak = (next(name for name in remedies.index if f"({k} ×" in name) for k in (10, 1))
     assert remedies.loc[strong, "iacc"] < remedies.loc[weak, "iacc"]
-    assert (remedies["n"] == 4).all()
-    assert "last layer not shared" not in audit(quick(model=nn.Linear(20, 4), remedy_trials=1)).scenarios, (
+    assert (remedies["n"] == 3).all()
+    assert "last layer not shared" not in audit(quick(model=nn.Linear(20, 4), remedy_trials=1), fast=True).scenarios, (
         "nothing is below the head"
     )
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-def test_every_algorithm_is_audited(name):
-    more = {"momentum": 0.5 * (name in ("sgdm", "nag")), "regularisation": 0.1 * (name in SCHEMES[-3:])}
+@pytest.mark.parametrize(("name", "more"), [("sgdm", {"momentum": 0.5}), ("feddc", {"regularisation": 0.1})])
+def test_an_algorithm_is_audited(name, more):
     report = audit(quick(algorithm=name, steps=3, lr=0.05, **more), fast=True)
     rlu = report.table.set_index("attack").loc["RLU"]
     assert rlu["applies"]
@@ -140,7 +139,7 @@ def test_every_algorithm_is_audited(name):
 
 def test_proven_labels_are_counted_and_said():
     model = build("fcn3", (1, 6, 6), 4, seed=0)
-    report = audit(quick(model=model, shape=(1, 6, 6), trials=2, remedy_trials=1))
+    report = audit(quick(model=model, shape=(1, 6, 6), trials=2, remedy_trials=1), fast=True)
     as_it_is = report.rows.query("scenario == 'as it is'")
     proven = as_it_is.query("attack == 'peeling'")["proven"]
     assert proven.tolist() == [8, 8]
@@ -187,12 +186,10 @@ def test_a_fast_audit_trains_nothing_and_says_so(monkeypatch):
     assert {"LLG", "RLU"} <= set(report.ranking())
 
 
-@pytest.mark.parametrize("remedy_trials", [0, 1, 5])
-def test_the_progress_bar_counts_every_attack_of_every_scenario(remedy_trials):
-    remedied = min(3, remedy_trials)
-    trials, loop = trials_of(quick(), range(remedied))
+def test_the_progress_bar_counts_every_attack_of_every_scenario():
+    trials, loop = trials_of(quick(), range(2))
     list(loop.run(trials.observe(number) for number in range(3)))
-    assert loop.bar.total == len(loop.adversaries) * (3 + len(loop.remedies) * remedied)
+    assert loop.bar.total == len(loop.adversaries) * (3 + len(loop.remedies) * 2)
     loop.over.add(("as it is", "LLG"))
     announced = list(loop._announced(replace(trials.observe(0), attacks=[get("LLG"), get("RLU")]), "as it is"))
     assert [attack.name for attack in announced] == ["RLU"]
@@ -232,6 +229,13 @@ def test_an_attacker_that_is_trained_simulates_the_set_ups_defences():
 
 
 def test_what_cannot_be_simulated_on_the_head_is_not():
+    def drawn(updates, clients):
+        return {name: t + torch.randn_like(t) for name, t in updates.items()}
+
+    for defence in (PureNoise(0.5, 3), ClippedNoise(1.0, 0.5, 3), drawn):
+        assert prepare(quick(defences=[defence])).knowledge["defence"] is not None
+    whole = ClippedNoise(1.0, 0.5, 3, whole=True)
+    assert prepare(quick(defences=[whole])).knowledge["defence"] is None, "the other layers' norms count"
     assert prepare(quick()).knowledge["defence"] is None
     noise = [PureNoise(0.1, seed=0)]
     assert prepare(quick(defences=noise, algorithm="fedavg", steps=2)).knowledge["defence"] is None
@@ -276,16 +280,6 @@ def test_every_trial_draws_its_own_noise_and_starts_without_memory():
     assert report.ranking()
 
 
-def test_an_attacker_simulates_only_defences_of_which_the_head_shows_all():
-    def drawn(updates, clients):
-        return {name: t + torch.randn_like(t) for name, t in updates.items()}
-
-    for defence in (PureNoise(0.5, 3), ClippedNoise(1.0, 0.5, 3), Sparsification(0.5), drawn):
-        assert prepare(quick(defences=[defence])).knowledge["defence"] is not None
-    whole = ClippedNoise(1.0, 0.5, 3, whole=True)
-    assert prepare(quick(defences=[whole])).knowledge["defence"] is None, "the other layers' norms count"
-
-
 def test_an_attack_that_fails_now_and_then_says_how_often(monkeypatch):
     attack, calls = get("LLG"), []
 
@@ -306,16 +300,6 @@ def test_an_attack_that_fails_now_and_then_says_how_often(monkeypatch):
         object.__setattr__(attack, "function", prepare_llg)
     assert report.remarks["LLG"] == "failed in 1 of its trials: too flat"
     assert report.table.set_index("attack").loc["LLG", "n"] == 2
-
-
-def test_budgets_are_counts_so_that_a_slow_machine_finds_the_same(monkeypatch):
-    clock = iter(range(10**9))
-    monkeypatch.setattr("time.perf_counter", lambda: 1000.0 * next(clock))
-    report = audit(quick(trials=4, remedy_trials=2))
-    tried = report.rows[report.rows["attack"].isin(report.ranking())]
-    assert set(tried.query("scenario == 'as it is'").groupby("attack")["trial"].nunique()) == {4}
-    assert set(tried.query("scenario != 'as it is'")["trial"]) == {0, 1}
-    assert set(audit(quick(remedy_trials=0)).rows["scenario"]) == {"as it is"}
 
 
 def test_one_image_inversion_if_it_is_asked_for():

@@ -37,8 +37,7 @@ def test_the_embeddings_rows_are_the_words_of_the_texts():
         get("embedding rows")(noisy, case.model, adversary=WHITE_BOX)
 
 
-@pytest.mark.parametrize("steps", [1, 5])
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize(("steps", "momentum"), [(1, 0.0), (5, 0.9)])
 def test_weight_decay_does_not_hide_the_words(steps, momentum):
     model, tokens = Text(), torch.tensor([[1, 2, 3, 4], [3, 4, 9, 9]])
     after = copy.deepcopy(model)
@@ -143,23 +142,6 @@ def test_a_series_with_numbers_and_categories():
     assert words.right == words.of == words.named > 0
 
 
-class SentenceCNN(nn.Module):
-    """Kim's network for sentences, with convolutions over a picture of words and dimensions."""
-
-    def __init__(self):
-        super().__init__()
-        self.words, self.convolution, self.head = nn.Embedding(50, 8), nn.Conv2d(1, 12, (3, 8)), nn.Linear(12, 4)
-
-    def forward(self, x):
-        return self.head(self.convolution(self.words(x)[:, None]).relu().amax((2, 3)))
-
-
-def test_words_of_a_network_with_convolutions_in_two_dimensions():
-    words = audit(Setup(model=SentenceCNN, shape=(10,), batch_size=4, trials=2, remedy_trials=0), fast=True).words
-    assert words.of > 0
-    assert words.right / words.of > 0.9
-
-
 class Tables(nn.Module):
     """Categories of four columns, looked up in several ways."""
 
@@ -217,7 +199,7 @@ def test_words_that_no_attack_reads_are_not_measurable():
 
 
 def test_words_come_first_in_the_report_of_a_text_model(tmp_path):
-    report = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=3, remedy_trials=0))
+    report = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=3, remedy_trials=0), fast=True)
     what, _, _ = report.headline()
     assert what.startswith("The words: the embedding rows that change reveal ")
     assert report.words.right == report.words.of == report.words.named
@@ -225,7 +207,8 @@ def test_words_come_first_in_the_report_of_a_text_model(tmp_path):
     assert guard.exit_code(guard.verdicts(report, Limits(mean=0.9999))) == guard.LEAK
     with_padding = Text()
     with_padding.words = nn.Embedding(50, 16, padding_idx=0)
-    padded = audit(Setup(model=with_padding, data=(torch.randint(3, (60, 8)), torch.arange(60) % 6), trials=3)).words
+    data = torch.randint(3, (60, 8)), torch.arange(60) % 6
+    padded = audit(Setup(model=with_padding, data=data, trials=3, remedy_trials=0), fast=True).words
     assert (padded.named, padded.right, padded.of) == (6, 6, 6), "the padding is no word"
 
     def pool(seed):

@@ -5,8 +5,6 @@ import math
 
 import pytest
 import torch
-from opacus import PrivacyEngine
-from opacus.accountants import PRVAccountant
 from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.utils.data import DataLoader, TensorDataset
@@ -19,12 +17,16 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.mark.parametrize("history", [((1.0, 1.0, 1),), ((0.3, 1.0, 5),), ((10.0, 1.0, 1), (2.0, 1.0, 3))])
 def test_without_sampling_epsilon_is_just_below_opacus_bound(history):
+    from opacus.accountants import PRVAccountant
+
     accountant = PRVAccountant()
     accountant.history = list(history)
     assert accountant.get_epsilon(1e-5) - 0.03 < account_epsilon(history, 1e-5) < accountant.get_epsilon(1e-5)
 
 
 def test_sampling_is_left_to_opacus():
+    from opacus.accountants import PRVAccountant
+
     accountant = PRVAccountant()
     accountant.history = [(1.0, 0.1, 10)]
     assert account_epsilon(((1.0, 0.1, 10),), 1e-5) == pytest.approx(accountant.get_epsilon(1e-5))
@@ -107,6 +109,8 @@ SHUFFLED = gaussian_epsilon(math.sqrt(2) / 2, 1e-5)
 )
 def test_a_recorded_loop_knows_opacus_noise_and_rate(tmp_path, poisson, engine, rate, epsilon, wrong):
     """Two epochs of Opacus, 40 samples in batches of about 8."""
+    from opacus import PrivacyEngine
+
     torch.manual_seed(1)
     y = torch.arange(40) % 3
     model = nn.Linear(4, 3)

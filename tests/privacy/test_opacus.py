@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from opacus import PrivacyEngine
-from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -28,6 +26,9 @@ class Counting(nn.Module):
 
 def privacy(folder, samples, epochs, poisson, size=32, steps=None, physical=None, plain=False, model=None, **options):
     """The privacy of a recorded round: `steps` at most, split into physical batches, from the plain loader."""
+    from opacus import PrivacyEngine
+    from opacus.utils.batch_memory_manager import BatchMemoryManager
+
     torch.manual_seed(0)
     model = model or nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
     data = DataLoader(TensorDataset(torch.rand(samples, 4), torch.randint(3, (samples,))), size, shuffle=True)
