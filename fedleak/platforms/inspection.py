@@ -8,7 +8,8 @@ thresholds: a model without a finding may still be malicious.
 
 import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from logging import Logger
 from typing import NamedTuple
 
 import torch
@@ -109,6 +110,17 @@ def inspect_model(
 def unreadable(why: object) -> Finding:
     """Return the finding that a model cannot be inspected, with the reason."""
     return Finding("not readable", "the state", 0, 1, str(why))
+
+
+def log_findings(inspect: Callable[[], list[Finding]], log: Logger, node: object) -> list[Finding]:
+    """Return what an inspection finds, and log it as warnings; an error of the inspection is a finding too."""
+    try:
+        findings = inspect()
+    except Exception as error:  # any content of a message: the client answers, and its app goes on
+        findings = [unreadable(error)]
+    for finding in findings:
+        log.warning("node %s: %s", node, finding)
+    return findings
 
 
 def _layers(state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor, Tensor | None]]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedleak.errors import extra
 from fedleak.federated.update import Update
-from fedleak.platforms.inspection import RefusedModel, inspect_model, unreadable
+from fedleak.platforms.inspection import RefusedModel, inspect_model, log_findings
 from fedleak.platforms.server import never_stopping
 from fedleak.privacy.claim import Privacy
 from fedleak.recording import write
@@ -60,14 +60,7 @@ class Inspector(_Filter):
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return a task's data unchanged, or raise `RefusedModel`."""
-        try:
-            dxo = from_shareable(shareable)
-            state = _state(dxo.data) if dxo.data_kind == DataKind.WEIGHTS and not _is_unreadable(dxo) else {}
-            findings = inspect_model(state)
-        except Exception as error:  # any content of a task
-            findings = [unreadable(error)]
-        for finding in findings:
-            log.warning("node %s: %s", fl_ctx.get_identity_name(), finding)
+        findings = log_findings(lambda: inspect_model(_weights(shareable)), log, fl_ctx.get_identity_name())
         if findings and not self.warn:
             raise RefusedModel(findings)
         return shareable
@@ -188,6 +181,12 @@ def _read_model(shareable: Shareable) -> DXO | None:
         return None
     dxo = from_shareable(shareable)
     return dxo if dxo.data_kind in (DataKind.WEIGHTS, DataKind.WEIGHT_DIFF) else None
+
+
+def _weights(task: Shareable) -> dict[str, Tensor]:
+    """Return the state in a task, empty if it has no readable weights."""
+    dxo = from_shareable(task)
+    return _state(dxo.data) if dxo.data_kind == DataKind.WEIGHTS and not _is_unreadable(dxo) else {}
 
 
 def _is_unreadable(dxo: DXO) -> bool:

@@ -69,10 +69,8 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_no_round_ends_for_want_of_a_record(tmp_path, case, caplog):
-    expected = run(**case)
-    assert expected == (4, [False] * 4)
     with caplog.at_level(logging.WARNING, "fedleak.platforms.flower"):
-        assert run([], lambda strategy: recorded(strategy, tmp_path, **FACTS), **case) == expected
+        assert run([], lambda strategy: recorded(strategy, tmp_path, **FACTS), **case) == (4, [False] * 4)
     assert caplog.text
 
 

@@ -1,7 +1,7 @@
 """Read the privacy claims of Flower's mods and strategies, and check them with the messages."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -73,12 +73,8 @@ def check_claim(claim: Privacy, strategy: Any, before: Mapping[str, Tensor], aft
     if "ClientSide" in claim.by:
         squares = [(t.double() - before[name].double()).square().sum() for name, t in after.items() if t.dim()]
         clipped = bool(torch.stack(squares).sum().sqrt() <= strategy.clipping_norm * 1.001) if squares else True
-    return replace(claim, clipped=clipped, unprotected=tuple(iterate_scalars(after)))
-
-
-def iterate_scalars(state: Mapping[str, Tensor]) -> Iterator[str]:
-    """Name the tensors of shape ``()``, which Flower's clipping and `LocalDpMod`'s noise do not change."""
-    return (name for name, tensor in state.items() if not tensor.dim())
+    # Tensors of shape () are changed neither by Flower's clipping nor by the noise of `LocalDpMod`.
+    return replace(claim, clipped=clipped, unprotected=tuple(name for name, t in after.items() if not t.dim()))
 
 
 def weighting_key(strategy: Any) -> str:

@@ -8,7 +8,7 @@ from flwr.common.constant import ErrorCode
 from torch import Tensor, nn
 
 from fedleak.platforms.flower.recording import state_of
-from fedleak.platforms.inspection import Finding, inspect_model, unreadable
+from fedleak.platforms.inspection import Finding, inspect_model, log_findings
 
 log = logging.getLogger("fedleak.platforms.flower")
 
@@ -49,17 +49,12 @@ class InspectionMod:
     def __call__(self, message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
         """Pass on a message, unless it asks to train on a model with findings."""
         if message.metadata.message_type.partition(".")[0] == MessageType.TRAIN and message.content.array_records:
-            findings = self._inspect(message, context)
-            for finding in findings:
-                log.warning("node %s: %s", message.metadata.dst_node_id, finding)
+            findings = log_findings(lambda: self._inspect(message, context), log, message.metadata.dst_node_id)
             if findings and not self.warn:
                 reason = "the client does not train on this model"
                 return Message(Error(code=ErrorCode.MOD_FAILED_PRECONDITION, reason=reason), reply_to=message)
         return call_next(message, context)
 
     def _inspect(self, message: Message, context: Context) -> list[Finding]:
-        try:
-            model, x = self.model and self.model(), self.samples and self.samples(context)
-            return inspect_model(state_of(message.content, self.names), model, x, bounds=self.bounds)
-        except Exception as error:  # whatever was sent: the client answers, and its app goes on
-            return [unreadable(error)]
+        model, x = self.model and self.model(), self.samples and self.samples(context)
+        return inspect_model(state_of(message.content, self.names), model, x, bounds=self.bounds)
