@@ -143,7 +143,7 @@ class Trials:
             return "the clients run DP-SGD: judge it by its ε (--epsilon-above)"
         factor = case.loss_factor
         if not factor or factor <= 0:
-            return f"the clients' loss is not a positive multiple of the mean cross-entropy: {_describe_loss(case)}"
+            return f"the clients' loss is {_describe_loss(case)}"
         others = [type(d).__name__ for d in setup.defences if not isinstance(d, PureNoise | Withhold | ClippedNoise)]
         if others:
             return f"no attack undoes the defence {others[0]}"

@@ -11,6 +11,7 @@ from torchvision.models import resnet18
 
 from fedleak.attacks.contest import UNEXPECTED, entrants
 from fedleak.attacks.labels import adapter, any_scale
+from fedleak.attacks.registry import get
 from fedleak.audit import Setup, audit, audit_run, guard
 from fedleak.audit.case import prepare
 from fedleak.audit.guard import Limits
@@ -83,8 +84,7 @@ def halve(updates, clients):
 @pytest.fixture
 def least_squares(monkeypatch):
     """Let guesses and the attack that estimates the scale run, and the same attack without it."""
-    names = any_scale.NAME, "RLU, whole head"
-    few = [attack for attack in entrants() if attack.blind or attack.name in names]
+    few = [*(attack for attack in entrants() if attack.blind), get(any_scale.NAME), get("RLU, whole head")]
     monkeypatch.setattr("fedleak.audit.run.taking_part", lambda *_: few)
 
 
