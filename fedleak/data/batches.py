@@ -105,7 +105,7 @@ def draw(images: Images, labels: Tensor, generator: Generator) -> Tensor:
     first = (counts.cumsum(0) - counts)[rows]
     # Classes take up separate ranges of `class_order`, so equal places in a row are equal images.
     places = first + _below(available, generator)
-    multiplicity = metrics.counts(rows, images.n_classes).gather(1, rows)  # of each label in its own row
+    multiplicity = _multiplicity(rows)
     repeatable = available < multiplicity
 
     # Where a row takes more than half of a class, shuffle the class: it has fewer than 2 * batch_size images.
@@ -130,6 +130,15 @@ def draw(images: Images, labels: Tensor, generator: Generator) -> Tensor:
         row = active[row]
         places[row, column] = first[row, column] + _below(available[row, column], generator)
     return images.class_order[places.reshape(labels.shape).to(images.y.device)]
+
+
+def _multiplicity(rows: Tensor) -> Tensor:
+    """Return how often each label occurs in its own row, without counts ``[rows, classes]``."""
+    parts = []
+    for part in rows.split(max(1, 2**22 // rows.shape[1])):
+        in_order = part.sort(dim=-1).values
+        parts.append(torch.searchsorted(in_order, part, right=True) - torch.searchsorted(in_order, part))
+    return torch.cat(parts)
 
 
 def _randint(high: int, shape: tuple[int, ...], generator: Generator) -> Tensor:

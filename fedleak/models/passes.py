@@ -129,11 +129,15 @@ def _head_pass(model: nn.Module, x: Tensor, chunk: int) -> HeadPass:
     inputs_of_head: list[Tensor] = []
     places = places_at_once(model, x, chunk)
     with watched({"head": head(model).layer}, lambda _, inputs, __: inputs_of_head.append(inputs)):
-        logits = [forward(model, x[place]) for place in places]
-    if not isinstance(logits[0], Tensor):
-        kind = type(logits[0]).__name__
+        parts = [_softmax(forward(model, x[place])) for place in places]
+    return HeadPass(in_order(inputs_of_head, places), in_order(parts, places))
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    if not isinstance(logits, Tensor):
+        kind = type(logits).__name__
         raise ValueError(f"the model returns a {kind}, not a tensor of logits: wrap it in a module that returns them")
-    return HeadPass(in_order(inputs_of_head, places), in_order(logits, places).softmax(dim=1))
+    return logits.softmax(dim=1)
 
 
 def add_rows(matrices: Tensor, rows: Tensor, values: Tensor) -> None:

@@ -11,8 +11,7 @@ from fedleak.attacks.labels import llg
 from fedleak.data import Images
 from fedleak.federated import fedavg, fedsgd
 from fedleak.metrics import counts as count_labels
-from fedleak.models import build
-from fedleak.models.passes import head_pass
+from fedleak.models import batch_dependent, build, head_pass
 
 PROPERTY = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -150,6 +149,9 @@ def test_probe_is_fedsgd_of_every_probe_batch(name, train):
         for label in range(3):
             update = fedsgd(model, pool.x[index[run, label]].double(), torch.full((4,), label))
             torch.testing.assert_close(probes[run, label], llg.class_gradients(update, model), rtol=1e-8, atol=1e-10)
+    if not batch_dependent(model):  # without the probes' [run, label, class]
+        found = llg.impact_and_offset_of(head_pass(model, pool.x.double()), index, 4, 2)
+        torch.testing.assert_close(found, llg.impact_and_offset(probes, 4, 2))
 
 
 # --- the whole attack --------------------------------------------------------------------------------------------

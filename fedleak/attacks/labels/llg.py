@@ -1,8 +1,7 @@
 """LLG, label leakage from gradients (Wainakh et al., PoPETs 2022), with its variants LLG* and LLG+.
 
 A class's gradient g_i (row sum of the head's weight gradient) is about ``count_i * impact + offset_i``. LLG has only
-the gradients, LLG* probes the model with dummy images, LLG+ with auxiliary data. The probes' gradients come from one
-forward pass (`HeadPass.row_sums`).
+the gradients, LLG* probes the model with dummy images, LLG+ with auxiliary data, in one forward pass.
 
 All three need a head with non-negative inputs (Property 1), such as outputs of a ReLU or sigmoid. After a tanh, a layer
 norm (vision transformers) or an embedding they recover wrong labels, and warn.
@@ -24,7 +23,7 @@ from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images, draw
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
-from fedleak.models import as_inputs, batch_dependent, head, head_pass, input_shape, negative_inputs
+from fedleak.models import HeadPass, as_inputs, batch_dependent, head, head_pass, input_shape, negative_inputs
 
 Dummy = Literal["zeros", "ones", "random"]
 RUNS = 10
@@ -140,8 +139,6 @@ def probe(model: nn.Module, images: Tensor, index: Tensor) -> Tensor:
 
     `images` is a pool ``[N, C, H, W]``; `index` has the pool's indices of each run's batch per label, ``[run, n, B]``.
     """
-    if bool((index == index[..., :1]).all()):  # copies of one image: two have the same mean, also for batch norm
-        index = index[..., :2]
     labels = torch.arange(index.shape[1], device=images.device)[None, :, None].expand(index.shape)
     if not batch_dependent(model):
         distinct, position = index.unique(return_inverse=True)
@@ -153,6 +150,22 @@ def probe(model: nn.Module, images: Tensor, index: Tensor) -> Tensor:
         pairs = (position == number).nonzero().flatten()
         sums[pairs] = head_pass(model, images[batch]).row_sums(places.expand(len(pairs), -1), of_pairs[pairs])
     return sums.unflatten(0, index.shape[:2])
+
+
+def impact_and_offset_of(passed: HeadPass, index: Tensor, batch_size: float, steps: int = 1) -> tuple[Tensor, Tensor]:
+    """Return `impact_and_offset` of the probe batches at `index` ``[run, n, B]`` in a pass, without ``[run, n, n]``.
+
+    A sample adds to the offset of every class but its batch's label: one sum over samples, less what each adds there.
+    """
+    mass, n = passed.inputs.double().sum(dim=1), index.shape[1]
+    own, of_labels = mass.new_zeros(2, n)
+    for batches in index:
+        own += (passed.probabilities.gather(0, batches.T) * mass[batches.T]).mean(dim=0)
+        of_labels += mass[batches].mean(dim=1)
+    uses = index.flatten().bincount(minlength=len(mass)) / index.shape[2]
+    others = (uses * mass).to(passed.probabilities.dtype) @ passed.probabilities - own
+    impact = (own - of_labels).sum() / (len(index) * n * batch_size) * (1 + 1 / n) / steps
+    return impact, others / (len(index) * (n - 1))
 
 
 @_LLG(
@@ -265,9 +278,13 @@ def prepare(
                 gib = entries * 4 / 2**30
                 raise ValueError(f"{size:,} random dummy images would take {gib:,.0f} GiB: use 'zeros', or fewer runs")
             pool = dummy_images(aux, size, of_one, generator)
-            index = torch.arange(size).view(index_shape) % len(pool)
-        probes = probe(model, as_inputs(pool, model), index.to(layer.weight.device))
-        return impact_and_offset(probes.double(), samples / steps, steps)
+            # Two equal images have the mean gradient of any number, also for batch norm.
+            copies = index_shape if aux == "random" else (1, n, min(2, index_shape[-1]))
+            index = torch.arange(math.prod(copies)).view(copies) % len(pool)
+        pool, index, sizes = as_inputs(pool, model), index.to(layer.weight.device), (samples / steps, steps)
+        if batch_dependent(model):
+            return impact_and_offset(probe(model, pool, index).double(), *sizes)
+        return impact_and_offset_of(head_pass(model, pool), index, *sizes)
 
     def read(update: Update) -> Result:
         g, samples = class_gradients(update, model), update.samples
