@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
 from fedleak import metrics
 from notebooks import plots
@@ -23,9 +23,10 @@ RUNS = {  # panels of the curves: network, side, batch size, schedule
 
 
 def logarithmic(figure):
-    """Make the axis of iterations logarithmic."""
+    """Make the axis of iterations logarithmic, with its numbers written out."""
     for axes in figure.axes:
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
     return figure
 
@@ -59,7 +60,7 @@ def error(cells):
 def gallery(rows, column, titles):
     """Draw originals above reconstructions with their PSNR, from trial rows, with a line per value of a column."""
     trials = sorted(rows["trial"].unique())
-    size = dict(figsize=(1.4 + 0.93 * len(trials), 1.12 * (1 + len(titles))))
+    size = dict(figsize=(1.4 + 0.87 * len(trials), 1.12 * (1 + len(titles))))
     figure = Figure(**size, layout="constrained")
     grid = figure.subplots(1 + len(titles), len(trials), squeeze=False)
     cells = rows.set_index([column, "trial"])
@@ -69,7 +70,7 @@ def gallery(rows, column, titles):
             picture = unhexed(cell["original" if value is None else "found"])
             axes.imshow(picture.permute(1, 2, 0).numpy(), interpolation="nearest")
             if value is not None:
-                axes.set_title(f"{cell['psnr']:.1f} dB", fontsize="small", pad=3)
+                axes.set_title(f"{cell['psnr']:.1f} dB", fontsize=plots.SMALL, pad=3)
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
         name = dict(rotation=0, ha="right", va="center")

@@ -1,9 +1,10 @@
-"""The arena: rows to figures. Text is at least 8 points, names are words, legends stand above the panels."""
+"""The arena: rows to figures. Names are words, legends stand above the panels."""
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from fedleak.models import title
+from notebooks import plots
 from notebooks.arena.updates import FLOORS, KNOWS, STATES, TOLD
 from notebooks.arena.ranking import WITHOUT_AUX, average_waiting, find_best
 from notebooks.arena.ranking import keep_complete, load_balance, load_kinds
@@ -52,7 +53,7 @@ def draw_board(run, ax, table, rows, columns, title, prior, only=None):
     values = cells.pivot(index=rows, columns=columns, values="iacc")
     values = values.loc[names[rows], names[columns]]
     ax.imshow(values, vmin=0, vmax=1, cmap="Blues", aspect="auto")
-    middle = {"ha": "center", "va": "center", "fontsize": 9}
+    middle = {"ha": "center", "va": "center", "fontsize": plots.SMALL}
     for cell in cells.to_dict("records"):
         place = names[columns].index(cell[columns]), names[rows].index(cell[rows])
         lead = f"{'' if cell['clear'] else '≈ '}{round(cell['lead'], 2) + 0.0:+.2f}".replace(
@@ -192,7 +193,7 @@ def draw_balance(run):
             part["attack"], part["iacc"], part["name"], strict=True
         ):
             text, at = SHORT_NAMES.get(attack, attack), (x, order.index(name))
-            look = dict(xytext=(0, 5), textcoords="offset points", fontsize=9)
+            look = dict(xytext=(0, 5), textcoords="offset points", fontsize=plots.SMALL)
             ax.annotate(text, at, ha="right" if x > 0.6 else "left", **look)
         ax.axvline(part["floor"].iloc[0], color=GREY, linestyle="--")
         ax.set(title=f"{state} network", xlabel="iAcc, best attack", xlim=(0, 1.05))
@@ -271,7 +272,7 @@ def draw_ladder(run):
         for attack, iacc, place in zip(first["attack"], x, y, strict=True):
             to_left = {"ha": "right", "xytext": (-2, 8)}
             side = to_left if iacc > 0.5 else {"ha": "left", "xytext": (2, 8)}
-            side |= {"textcoords": "offset points", "fontsize": 9}
+            side |= {"textcoords": "offset points", "fontsize": plots.SMALL}
             name = SHORT_NAMES.get(attack, attack)
             ax.annotate(f"{name} {iacc:.2f}", (iacc, place), **side)
         limits = {"xlim": (-0.03, 1.08), "ylim": (len(RUNG_NAMES) - 0.5, -0.8)}

@@ -55,7 +55,7 @@ def legend(figure, cells, **looks):
         loc="outside upper center",
         ncols=4,
         frameon=False,
-        fontsize="small",
+        fontsize=plots.SMALL,
     )
 
 
@@ -84,7 +84,7 @@ def table1(cells, printed, guess):
             zorder=1,
         )
         ax.set(title=ON[net], ylim=(0, 1.05))
-        ax.set_xticks(range(len(x)), list(x), rotation=60, fontsize="small")
+        ax.set_xticks(range(len(x)), list(x), rotation=60, fontsize=plots.SMALL)
     figure.axes[0].set_ylabel("iAcc")
     legend(
         figure,
@@ -127,7 +127,7 @@ def table2(cells, printed):
             )
         ax.set(title=title, ylim=(0, 1.05))
         names = [ON[net].replace(" ImageNet", "\nImageNet") for net in NETS]
-        ax.set_xticks(range(len(NETS)), names, fontsize="small")
+        ax.set_xticks(range(len(NETS)), names, fontsize=plots.SMALL)
     figure.axes[0].set_ylabel("iAcc")
     legend(figure, cells, **style, paper=("black", "x"))
     return figure
@@ -189,7 +189,7 @@ def fig5a(cells):
     ax.set(ylabel="iAcc", ylim=(0, 1.05))
     handles, names = ax.get_legend_handles_labels()
     handle, name = plots.paper_entry(bands=True, crosses=False)
-    look = dict(loc="outside upper center", ncols=4, frameon=False, fontsize="small")
+    look = dict(loc="outside upper center", ncols=4, frameon=False, fontsize=plots.SMALL)
     figure.legend([*handles, handle], [*names, name], **look)
     return figure
 
@@ -274,7 +274,7 @@ def penultimate(cells):
         ax.set_xticks(
             range(len(PAIRS)),
             [TITLES[net].replace("ResNet-", "ResNet-\n") for net in PAIRS],
-            fontsize="small",
+            fontsize=plots.SMALL,
         )
     figure.axes[0].set_ylabel("iAcc")
     legend(figure, cells, **{NAMED[form]: LOOK[NAMED[form]] for form in FORMS})

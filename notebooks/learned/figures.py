@@ -41,7 +41,7 @@ def sized(axes, sizes, label="batch size B"):
 def above(figure, axes, columns=4):
     """Draw the legend of one panel above all panels."""
     lines = axes.get_legend_handles_labels()
-    look = dict(loc="outside upper center", frameon=False, fontsize="small")
+    look = dict(loc="outside upper center", frameon=False, fontsize=plots.SMALL)
     figure.legend(*lines, ncols=columns, **look)
     return figure
 
@@ -116,7 +116,7 @@ def sureness(run):
         axes.errorbar(x, part["coverage"], ends, **look)
     axes.axhspan(0.85, 0.95, color="0.9", zorder=0)
     places = part["data"] + "\nB = " + part["batch_size"].astype(str)
-    axes.set_xticks(range(len(part)), places, fontsize=8)
+    axes.set_xticks(range(len(part)), places, fontsize=plots.SMALL)
     axes.set(ylabel="share of counts inside", ylim=(0.5, 1.02))
     return above(figure, axes)
 

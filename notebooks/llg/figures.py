@@ -62,7 +62,7 @@ def fig3(rows):
     raw_axes.set(
         xlabel="occurrences of the label, λ", ylabel="gradient $g_i$", title="(a) raw"
     )
-    calibrated_axes.legend(loc="lower left", fontsize="small")
+    calibrated_axes.legend(loc="lower left", fontsize=plots.SMALL)
     calibrated_axes.set(
         xlabel="share of the batch, λ / B",
         ylabel="gradient $g_i$ less its offset",
@@ -76,7 +76,7 @@ def fig3(rows):
         cmap="rocket_r",
         annot=True,
         fmt=".0f",
-        annot_kws={"size": 9},
+        annot_kws={"size": plots.SMALL},
         vmin=0,
         vmax=100,
         cbar=False,
@@ -172,7 +172,7 @@ def fig6(cells, published):
         textcoords="offset points",
         ha="right",
         color="dimgrey",
-        fontsize="small",
+        fontsize=plots.SMALL,
     )
     for axes, algorithm in zip(figure.axes, STEPS, strict=True):
         line = cells[cells["algorithm"] == algorithm].drop_duplicates("iteration")

@@ -53,9 +53,9 @@ def dots(cells, hue, names, xlabel, value="iacc", panel=None, printed=None):
                 theirs = theirs[theirs[panel] == title] if panel else theirs
                 at_rows = theirs.set_index("row")[value].reindex(rows[title])
                 axes.scatter(at_rows.to_numpy(), at, color=colour, **plots.CROSS)
-        axes.set_yticks(range(len(rows[title])), rows[title], fontsize="small")
+        axes.set_yticks(range(len(rows[title])), rows[title], fontsize=plots.SMALL)
         axes.set(ylim=(len(rows[title]) - 0.4, -0.6), xlabel=xlabel)
-        axes.set_title(title, fontsize="small")
+        axes.set_title(title, fontsize=plots.SMALL)
     handles = [
         Line2D([], [], color=c, marker=m, linestyle="", label=n)
         for n, (c, m) in style.items()
@@ -63,7 +63,7 @@ def dots(cells, hue, names, xlabel, value="iacc", panel=None, printed=None):
     entries = [*zip(handles, style)]
     if printed is not None:
         entries.append(plots.paper_entry())
-    look = dict(ncols=6, frameon=False, fontsize="small")
+    look = dict(ncols=6, frameon=False, fontsize=plots.SMALL)
     figure.legend(*zip(*entries), loc="outside upper center", **look)
     return figure
 
@@ -217,7 +217,7 @@ def fig3(x, ways):
         axes.imshow(picture.cpu().permute(1, 2, 0).clamp(0, 1).numpy(), vmin=0, vmax=1)
         score = metrics.psnr(picture[None], x[:1]).item()
         title = name if name == "original" else f"{name}\n{score:.1f} dB"
-        axes.set_title(title, fontsize="small")
+        axes.set_title(title, fontsize=plots.SMALL)
         axes.set_axis_off()
     return figure
 
@@ -236,7 +236,7 @@ def fig4(networks, digit=8):
             linewidth=1.2,
         )
         axes.set_title(
-            f"accuracy {train:.2f}, p = {stats.shapiro(v).pvalue:.2g}", fontsize="small"
+            f"accuracy {train:.2f}, p = {stats.shapiro(v).pvalue:.2g}", fontsize=plots.SMALL
         )
         axes.set(
             xlabel=f"logit {digit} of images of the digit {digit}", ylabel="density"
