@@ -189,7 +189,9 @@ def fig5a(cells):
     ax.set(ylabel="iAcc", ylim=(0, 1.05))
     handles, names = ax.get_legend_handles_labels()
     handle, name = plots.paper_entry(bands=True, crosses=False)
-    look = dict(loc="outside upper center", ncols=4, frameon=False, fontsize=plots.SMALL)
+    look = dict(
+        loc="outside upper center", ncols=4, frameon=False, fontsize=plots.SMALL
+    )
     figure.legend([*handles, handle], [*names, name], **look)
     return figure
 

@@ -236,7 +236,8 @@ def fig4(networks, digit=8):
             linewidth=1.2,
         )
         axes.set_title(
-            f"accuracy {train:.2f}, p = {stats.shapiro(v).pvalue:.2g}", fontsize=plots.SMALL
+            f"accuracy {train:.2f}, p = {stats.shapiro(v).pvalue:.2g}",
+            fontsize=plots.SMALL,
         )
         axes.set(
             xlabel=f"logit {digit} of images of the digit {digit}", ylabel="density"
