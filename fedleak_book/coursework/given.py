@@ -37,11 +37,11 @@ def _unbalanced(seed: int, trials: int, batch_size: int) -> Iterator[tuple[int, 
 
 
 def llg_trials(seed: int, batch_size: int) -> Iterator[tuple[nn.Module, Tensor, Tensor, Tensor]]:
-    """Yield ``(model, images, labels, guess)`` for 20 fresh CNNs.
+    """Yield ``(model, images, labels, guess)`` for 10 fresh CNNs.
 
     Images ``[B, 1, 28, 28]`` and labels ``[B]`` are an unbalanced batch of digits, the guess ``[B]`` uniform labels.
     """
-    for trial_seed, generator, x, labels in _unbalanced(seed, 20, batch_size):
+    for trial_seed, generator, x, labels in _unbalanced(seed, 10, batch_size):
         guess = torch.randint(10, (batch_size,), generator=generator)
         yield build("cnn", x.shape[1:], 10, seed=trial_seed), x, labels, guess
 

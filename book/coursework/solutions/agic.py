@@ -29,6 +29,15 @@ def matching_loss(gradients: list[Tensor], target: list[Tensor], weights: list[f
     return 1 - inner(gradients, target) / (inner(gradients, gradients) * inner(target, target)).sqrt()
 
 
+def scale(gradients: list[Tensor], target: list[Tensor]) -> float:
+    """Return the factor that brings `gradients` nearest to `target`, by least squares over all layers.
+
+    A server that knows neither learning rate nor number of steps has the client's gradient only up to such a factor.
+    """
+    a, b = (torch.cat([t.flatten() for t in tensors]) for tensors in (gradients, target))
+    return float(a @ b / (a @ a))
+
+
 def total_variation(images: Tensor) -> Tensor:
     """Return the mean absolute step in x plus that in y of images ``[B, C, H, W]``; a scalar, differentiable."""
     across, down = images[..., 1:] - images[..., :-1], images[..., 1:, :] - images[..., :-1, :]

@@ -42,6 +42,15 @@ def exact_share(sigma: float, batch_size: int) -> float:
     return math.erf(1 / (2 * math.sqrt(2) * batch_size * sigma))
 
 
+def clamped_share(sigma: float, batch_size: int, zeros: float) -> float:
+    """Return the share of exact counts as `exact_share`, but of counts that the attacker clamps at 0.
+
+    `zeros` is the share of the true counts that are 0.
+    """
+    share = exact_share(sigma, batch_size)
+    return zeros * (1 + share) / 2 + (1 - zeros) * share
+
+
 def measure(seed: int) -> list[dict]:
     """Measure the share of exact counts under noise of 0.003, 0.01, 0.03 and 0.1, and predict it.
 

@@ -28,6 +28,16 @@ def cross(weight: Tensor, gradient: Tensor) -> Tensor:
     return torch.linalg.solve(weight @ weight.T, weight @ gradient)
 
 
+def cross_narrow(weight: Tensor, gradient: Tensor) -> Tensor:
+    """Return the gradient of the logits ``[n]`` from that of the last layer's inputs ``[n - 1]``.
+
+    `weight` is ``[n, n - 1]`` and has full column rank, so that `cross` does not apply; but a gradient of logits sums
+    to zero.
+    """
+    square = torch.cat([weight.T, torch.ones_like(weight[:, :1]).T])
+    return torch.linalg.solve(square, torch.cat([gradient, torch.zeros_like(gradient[:1])]))
+
+
 def label_counts(probabilities: Tensor, logit_gradient: Tensor, batch_size: int) -> Tensor:
     """Return the counts ``[n]``, not rounded, from mean softmax and mean logit gradient, both ``[n]`` (Eq. 21)."""
     return batch_size * (probabilities - logit_gradient)

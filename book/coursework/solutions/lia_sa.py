@@ -20,6 +20,14 @@ def disaggregate(embeddings: Tensor, weight_sum: Tensor, bias_sum: Tensor) -> Te
     return torch.linalg.lstsq(system(embeddings), right, driver="gelsd").solution
 
 
+def reader(embeddings: Tensor, client: int) -> Tensor:
+    """Return the vector ``[m + 1]`` whose product with ``[bias sum; weight sums]`` is one client's bias gradient.
+
+    Of all such vectors it is the one of least norm, so that noise on the sums grows least.
+    """
+    return torch.linalg.pinv(system(embeddings))[client]
+
+
 def counts(bias_gradients: Tensor, logits: Tensor, batch_size: int) -> Tensor:
     """Return every client's label counts ``[U, n]``, integers that are not negative (Eq. 17).
 

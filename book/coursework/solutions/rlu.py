@@ -31,6 +31,16 @@ def step_weights(momentum: float, steps: int) -> Tensor:
     return (1 - momentum**later) / (1 - momentum)
 
 
+def decayed_weights(momentum: float, decay: float, steps: int) -> Tensor:
+    """Return the weights as in `step_weights` if the learning rate of step s is ``decay ** (s - 1)`` times the first.
+
+    They are relative to the first step's learning rate.
+    """
+    s = torch.arange(steps, dtype=torch.float64)
+    later = (s[None] - s[:, None]).clamp(min=0)  # from gradient tau (row) to step s
+    return (decay**s * momentum**later).triu().sum(1)
+
+
 def solve(system: Tensor, target: Tensor, samples: int) -> Tensor:
     """Return the counts ``[n]``, real numbers, that solve Eq. 10: not negative, with the sum `samples`."""
     shifted = system - target[:, None] / samples

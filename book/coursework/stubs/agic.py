@@ -23,6 +23,14 @@ def matching_loss(gradients: list[Tensor], target: list[Tensor], weights: list[f
     raise NotImplementedError
 
 
+def scale(gradients: list[Tensor], target: list[Tensor]) -> float:
+    """Return the factor that brings `gradients` nearest to `target`, by least squares over all layers.
+
+    A server that knows neither learning rate nor number of steps has the client's gradient only up to such a factor.
+    """
+    raise NotImplementedError
+
+
 def total_variation(images: Tensor) -> Tensor:
     """Return the mean absolute step in x plus that in y of images ``[B, C, H, W]``; a scalar, differentiable."""
     raise NotImplementedError

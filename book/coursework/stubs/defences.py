@@ -29,6 +29,14 @@ def exact_share(sigma: float, batch_size: int) -> float:
     raise NotImplementedError
 
 
+def clamped_share(sigma: float, batch_size: int, zeros: float) -> float:
+    """Return the share of exact counts as `exact_share`, but of counts that the attacker clamps at 0.
+
+    `zeros` is the share of the true counts that are 0.
+    """
+    raise NotImplementedError
+
+
 def measure(seed: int) -> list[dict]:
     """Measure the share of exact counts under noise of 0.003, 0.01, 0.03 and 0.1, and predict it.
 

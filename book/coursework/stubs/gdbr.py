@@ -20,6 +20,15 @@ def cross(weight: Tensor, gradient: Tensor) -> Tensor:
     raise NotImplementedError
 
 
+def cross_narrow(weight: Tensor, gradient: Tensor) -> Tensor:
+    """Return the gradient of the logits ``[n]`` from that of the last layer's inputs ``[n - 1]``.
+
+    `weight` is ``[n, n - 1]`` and has full column rank, so that `cross` does not apply; but a gradient of logits sums
+    to zero.
+    """
+    raise NotImplementedError
+
+
 def label_counts(probabilities: Tensor, logit_gradient: Tensor, batch_size: int) -> Tensor:
     """Return the counts ``[n]``, not rounded, from mean softmax and mean logit gradient, both ``[n]`` (Eq. 21)."""
     raise NotImplementedError

@@ -21,8 +21,17 @@ def extract(row_sums: Tensor, impact: float, offset: Tensor, samples: int) -> Te
     raise NotImplementedError
 
 
+def first_labels(row_sums: Tensor, samples: int) -> Tensor:
+    """Return the counts ``[n]``, 0 or 1, that step 1 may give if the inputs of the head can be negative.
+
+    Behind a tanh more row sums can be negative than there are samples. Then the most negative ones are counted, one
+    label each and `samples` in all.
+    """
+    raise NotImplementedError
+
+
 def measure(seed: int) -> list[dict]:
-    """Measure LLG and the random guess on 20 fresh CNNs, for B = 2, 8, 32 and 128.
+    """Measure LLG and the random guess on 10 fresh CNNs, for B = 2, 8, 32 and 128.
 
     Return a row for each batch size: ``{"batch_size": 2, "LLG": …, "guess": …}``, both mean success rates (ASR, which
     `fedleak.metrics.attack_success_rate` computes from counts). Networks, unbalanced batches and guesses are those of

@@ -21,6 +21,14 @@ def step_weights(momentum: float, steps: int) -> Tensor:
     raise NotImplementedError
 
 
+def decayed_weights(momentum: float, decay: float, steps: int) -> Tensor:
+    """Return the weights as in `step_weights` if the learning rate of step s is ``decay ** (s - 1)`` times the first.
+
+    They are relative to the first step's learning rate.
+    """
+    raise NotImplementedError
+
+
 def solve(system: Tensor, target: Tensor, samples: int) -> Tensor:
     """Return the counts ``[n]``, real numbers, that solve Eq. 10: not negative, with the sum `samples`."""
     raise NotImplementedError

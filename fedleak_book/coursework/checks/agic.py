@@ -27,7 +27,7 @@ def mean_gradient(student: Student, generator: Generator) -> None:
     same(student("mean_gradient", delta, 0.05, 4), right, "mean_gradient", mistakes)
 
 
-@ASSIGNMENT.check(2)
+@ASSIGNMENT.check(1)
 def layer_weights(student: Student, generator: Generator) -> None:
     """The layer weights follow Eqs. 7 and 8, with the head's at the end."""
     zeros, beta = 0.8 * normal(generator, 5).sigmoid(), 9.0
@@ -81,6 +81,28 @@ def matching_loss(student: Student, generator: Generator) -> None:
     }
     hint = "every inner product, also those of the two norms, is a sum over layers with the weights alpha"
     same(student("matching_loss", gradients, target, alpha.tolist()), right, "matching_loss", mistakes, hint=hint)
+
+
+@ASSIGNMENT.check(1)
+def scale(student: Student, generator: Generator) -> None:
+    """One factor for all layers brings one gradient nearest to another."""
+    shapes = ((3, 2), (4,), (2, 2, 2))
+    gradients = [normal(generator, *shape) for shape in shapes]
+    target = [3 * g + normal(generator, *g.shape) for g in gradients]
+    a, b = (torch.cat([t.flatten() for t in tensors]) for tensors in (gradients, target))
+    right, each = (
+        a @ b / (a @ a),
+        torch.stack([(g * t).sum() / (g * g).sum() for g, t in zip(gradients, target, strict=True)]),
+    )
+    mistakes = {
+        "this factor brings the target to the gradient: the other way round": a @ b / (b @ b),
+        "the quotient of the lengths is nearest only if both point the same way": b.norm() / a.norm(),
+        "this is the cosine, which no factor changes": a @ b / (a.norm() * b.norm()),
+        "ONE factor for all layers, from sums over all of them": [each.mean(), each.sum()],
+        "divide by the square of the gradient's length": a @ b,
+    }
+    hint = "minimise |c g - t|^2 over c: its derivative is 2 c g'g - 2 g't"
+    same(student("scale", gradients, target), right, "scale", mistakes, hint=hint)
 
 
 @ASSIGNMENT.check(1)

@@ -24,7 +24,7 @@ def _keep(tensor: Tensor, by: Tensor, count: int) -> Tensor:
     return torch.zeros_like(tensor).flatten().scatter(0, indices, tensor.flatten()[indices]).view_as(tensor)
 
 
-@ASSIGNMENT.check(2)
+@ASSIGNMENT.check(1)
 def clip(student: Student, generator: Generator) -> None:
     """A large update is scaled to the bound as a whole; a small one is left as it is."""
     update = {"weight": normal(generator, 4, 3), "bias": 5 * normal(generator, 4)}
@@ -117,6 +117,27 @@ def exact_share(student: Student, generator: Generator) -> None:
         hint = "a count is off by B times the noise, and right if that is less than a half"
         what = f"exact_share for sigma = {sigma:.4g}, B = {batch}"
         same(student("exact_share", sigma, batch), math.erf(x), what, mistakes, hint=hint)
+
+
+@ASSIGNMENT.check(1)
+def clamped_share(student: Student, generator: Generator) -> None:
+    """Clamping helps the counts that are 0, and these by half of their errors."""
+    batch, spread = 32, 0.4 + torch.rand((), generator=generator).item()
+    share, zeros = math.erf(1 / (2 * spread * math.sqrt(2))), 0.3
+    right = zeros * (1 + share) / 2 + (1 - zeros) * share
+    mistakes = {
+        "clamping helps counts of 0: an error below -1/2 no longer matters there": share,
+        "a count of 0 can still come out as 1 or more: only errors DOWN are gone": zeros + (1 - zeros) * share,
+        "only counts of 0 gain": (1 + share) / 2,
+        "weigh both kinds: zeros, and 1 - zeros": [
+            zeros * (1 + share) / 2 + share,
+            (1 + share) / 2 + (1 - zeros) * share,
+        ],
+        "`zeros` is the share of the counts that ARE 0": (1 - zeros) * (1 + share) / 2 + zeros * share,
+    }
+    what = f"clamped_share for sigma = {spread / batch:.4g}, B = {batch}, zeros = {zeros}"
+    hint = "P(B noise < 1/2) for a count of 0, P(|B noise| < 1/2) for another"
+    same(student("clamped_share", spread / batch, batch, zeros), right, what, mistakes, hint=hint)
 
 
 RIGHT = {"exact_share": lambda sigma, batch: math.erf(1 / (2 * math.sqrt(2) * batch * sigma))}

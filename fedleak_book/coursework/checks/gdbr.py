@@ -55,7 +55,7 @@ def dead_units(student: Student, generator: Generator) -> None:
     same(student("output_gradient", gradient, w, a), right, "output_gradient with a dead unit", mistakes, hint=hint)
 
 
-@ASSIGNMENT.check(2)
+@ASSIGNMENT.check(1)
 def cross(student: Student, generator: Generator) -> None:
     """A layer is crossed upwards: from the gradient of its inputs to that of its outputs (Eq. 9)."""
     w, right = normal(generator, 4, 6), normal(generator, 4)
@@ -67,6 +67,23 @@ def cross(student: Student, generator: Generator) -> None:
         "this pseudo-inverse is of W; the gradient goes through W^T": pseudo,
     }
     same(student("cross", w, below), right, "cross", mistakes, hint="(W W^T)^-1 W grad x")
+
+
+@ASSIGNMENT.check(1)
+def cross_narrow(student: Student, generator: Generator) -> None:
+    """A layer with one input less than classes is crossed, because the logits' gradient sums to zero."""
+    weight, logits = normal(generator, 5, 4), normal(generator, 5)
+    right = logits - logits.mean()
+    gradient = weight.T @ right
+    shortest = torch.linalg.pinv(weight.T) @ gradient
+    mistakes = {
+        "of all solutions this is the shortest; take the one whose entries sum to zero": shortest,
+        "taking off the mean breaks W'z = g: solve both conditions at once": shortest - shortest.mean(),
+        "this is W times the gradient, not the solution of W'z = g": weight @ gradient,
+        "the sign": -right,
+    }
+    hint = "n - 1 equations W'z = g, and 1'z = 0 as the n-th: a square system"
+    same(student("cross_narrow", weight, gradient), right, "cross_narrow", mistakes, hint=hint, tolerance=1e-5)
 
 
 @ASSIGNMENT.check(1)

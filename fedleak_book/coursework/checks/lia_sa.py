@@ -24,7 +24,7 @@ def system(student: Student, generator: Generator) -> None:
     same(student("system", e), right, "system", mistakes, hint="Eq. 16: (m + 1) x U, a client is a column")
 
 
-@ASSIGNMENT.check(3)
+@ASSIGNMENT.check(2)
 def disaggregate(student: Student, generator: Generator) -> None:
     """Every client's bias gradient comes out of the sums, with as many clients as equations."""
     clients, size, n = 5, 4, 3
@@ -39,6 +39,27 @@ def disaggregate(student: Student, generator: Generator) -> None:
     hint = "solve system(e) X = [bias sum; weight sums transposed] for all classes at once"
     got = student("disaggregate", e, weight_sum, bias_sum)
     same(got, bias, "disaggregate", mistakes, hint=hint, tolerance=1e-5)
+
+
+@ASSIGNMENT.check(1)
+def reader(student: Student, generator: Generator) -> None:
+    """One vector reads one client's gradient out of the sums, and is the shortest that does."""
+    e = uniform(generator, 3, 6)
+    matrix = lia_sa.system(e)
+    inverse, client = torch.linalg.pinv(matrix), 1
+    unseen = torch.linalg.svd(matrix.T).Vh[-1]  # it reads nothing of any client
+    mistakes = {
+        "this is the client's COLUMN of the system; its product with another client's column is not 0": matrix[
+            :, client
+        ],
+        "clients count from 0": [inverse[0], inverse[2]],
+        "the product with the client's own column is 1, with every other client's 0: use all columns": (
+            matrix[:, client] / matrix[:, client].square().sum()
+        ),
+        "it reads the client, but a shorter vector does, too: take the one of least norm": inverse[client] + unseen,
+    }
+    hint = "v'A has a 1 at the client and 0 elsewhere; of all solutions the pseudo-inverse gives the shortest"
+    same(student("reader", e, client), inverse[client], "reader", mistakes, hint=hint, tolerance=1e-5)
 
 
 @ASSIGNMENT.check(3)

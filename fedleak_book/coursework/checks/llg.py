@@ -9,13 +9,22 @@ from fedleak import metrics
 from fedleak.attacks.labels import llg
 from fedleak.federated import fedsgd
 from fedleak.models import head
-from fedleak_book.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, uniform
+from fedleak_book.coursework.assignment import (
+    Assignment,
+    Student,
+    Trouble,
+    as_tensor,
+    normal,
+    same,
+    short_text,
+    uniform,
+)
 from fedleak_book.coursework.given import llg_trials
 
 ASSIGNMENT = Assignment("llg")
 
 
-@ASSIGNMENT.check(3)
+@ASSIGNMENT.check(2)
 def class_gradients(student: Student, generator: Generator) -> None:
     """The row sums equal those of autograd."""
     inputs = uniform(generator, 6, 5)
@@ -103,6 +112,23 @@ def extract(student: Student, generator: Generator) -> None:
     same(got, truth, "extract", mistakes, hint=hint, whole=True)
 
 
+@ASSIGNMENT.check(1)
+def first_labels(student: Student, generator: Generator) -> None:
+    """Where more row sums are negative than there are samples, the most negative ones are counted."""
+    g = torch.tensor([-0.3, 0.5, -2.0, -0.2, -1.1], dtype=torch.float64) * (1 + uniform(generator, 1))
+    mistakes = {
+        "more labels are negative than there are samples: count as many as samples": torch.tensor([1, 0, 1, 1, 1]),
+        "keep the MOST negative, not those nearest to zero": torch.tensor([1, 0, 0, 1, 0]),
+        "not the first ones: keep the most negative": torch.tensor([1, 0, 1, 0, 0]),
+        "one label each, `samples` in all": torch.tensor([0, 0, 2, 0, 0]),
+    }
+    what = f"first_labels for g = {short_text(g)}, 2 samples"
+    same(student("first_labels", g, 2), torch.tensor([0, 0, 1, 0, 1]), what, mistakes, whole=True)
+    few = {"only NEGATIVE row sums are counted in step 1": torch.tensor([1, 1, 1])}
+    got = student("first_labels", torch.tensor([-1.0, 0.5, 0.2], dtype=torch.float64), 3)
+    same(got, torch.tensor([1, 0, 0]), "first_labels for g = [-1, 0.5, 0.2], 3 samples", few, whole=True)
+
+
 @functools.lru_cache(maxsize=4)
 def _trials(seed: int, size: int) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Return row sums, labels and guess of each trial, once for the right functions and a student's."""
@@ -116,7 +142,7 @@ RIGHT = {"impact": llg.gradient_impact, "extract": llg.extract}
 
 
 @ASSIGNMENT.measurement(
-    2, 1, RIGHT, "the row sums of the head's weight gradient, in float32; no offset; the mean over the 20 trials"
+    2, 1, RIGHT, "the row sums of the head's weight gradient, in float32; no offset; the mean over the 10 trials"
 )
 def measure(functions: Student, seed: int) -> list[dict]:
     """The success rates are those of your own functions."""

@@ -14,7 +14,7 @@ from fedleak_book.coursework.given import momentum_clients
 ASSIGNMENT = Assignment("rlu")
 
 
-@ASSIGNMENT.check(2)
+@ASSIGNMENT.check(1)
 def mean_softmax(student: Student, generator: Generator) -> None:
     """Row c is the mean softmax of the samples of class c."""
     logits = 3 * normal(generator, 24, 4)
@@ -64,6 +64,28 @@ def step_weights(student: Student, generator: Generator) -> None:
     hint = "gradient tau enters every later step s with momentum^(s - tau): sum the series"
     same(student("step_weights", momentum, steps), right, what, mistakes, hint=hint, tolerance=1e-5)
     same(student("step_weights", 0.0, 4), torch.ones(4), "step_weights without momentum")
+
+
+@ASSIGNMENT.check(1)
+def decayed_weights(student: Student, generator: Generator) -> None:
+    """The weights are those of SGD with momentum under a learning rate that falls."""
+    momentum, decay = (0.5 + 0.4 * torch.rand(2, generator=generator)).tolist()
+    steps, velocity = 5, torch.zeros(5, dtype=torch.float64)
+    right = torch.zeros(5, dtype=torch.float64)
+    for step in range(steps):  # gradient tau is the tau-th unit vector
+        velocity = momentum * velocity + torch.eye(steps, dtype=torch.float64)[step]
+        right = right + decay**step * velocity
+    even = Scheme("sgdm", 0.1, steps, momentum=momentum).weights()
+    rates = decay ** torch.arange(steps, dtype=torch.float64)
+    mistakes = {
+        "the learning rate falls: every step s multiplies by its own decay^(s - 1)": even,
+        "gradient tau moves the weights at every LATER step, too, and each has its own rate": [even * rates, rates],
+        "the first step has the undiminished rate": right * decay,
+        "step 1 comes first": right.flip(0),
+    }
+    what = f"decayed_weights for momentum {momentum:.2f}, decay {decay:.2f} and {steps} steps"
+    hint = "gradient tau enters step s >= tau with momentum^(s - tau), times that step's rate: add them up"
+    same(student("decayed_weights", momentum, decay, steps), right, what, mistakes, hint=hint, tolerance=1e-5)
 
 
 @ASSIGNMENT.check(2)
