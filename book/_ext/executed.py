@@ -71,8 +71,34 @@ def last_folded(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*(cell for cell in cells if cell not in first), *folded]
 
 
-def readers_copy(notebook: dict[str, Any]) -> str:
-    """Return a notebook's JSON without stderr: progress bars, and warnings with paths of this machine."""
+NEEDS = """\
+# A chapter runs in a clone of the repository, which has `fedleak`, `fedleak_book` and `notebooks`.
+try:
+    import fedleak, fedleak_book, notebooks
+except ImportError as error:
+    raise ImportError(
+        "this file alone is not enough: {clone}, run `make lab` there (Python 3.11 or later, no GPU, no data set), "
+        "and open notebooks/{name}.ipynb"
+    ) from error
+"""
+"""The first cell of a chapter that is downloaded."""
+
+
+def first_cell(name: str, repository: str) -> dict[str, Any]:
+    """Return the cell that says what a downloaded chapter needs and how to get it, where it is missing."""
+    clone = f"run `git clone {repository}`" if repository else "clone the repository that this book comes from"
+    source = NEEDS.format(clone=clone, name=name)
+    cell = {"cell_type": "code", "execution_count": None, "id": "needs", "outputs": []}
+    return {**cell, "metadata": {"tags": ["hide-input"]}, "source": source}
+
+
+def readers_copy(notebook: dict[str, Any], name: str, repository: str = "") -> str:
+    """Return a notebook's JSON without stderr: progress bars, and warnings with paths of this machine.
+
+    Its first cell of code says what the chapter needs.
+    """
+    title, *rest = notebook["cells"]
+    notebook["cells"] = [title, first_cell(name, repository), *rest]
     for cell in notebook["cells"]:
         if "outputs" in cell:
             cell["outputs"] = [output for output in cell["outputs"] if output.get("name") != "stderr"]
@@ -89,7 +115,9 @@ def offer_for_download(app: Sphinx, exception: Exception | None) -> None:
             executed = json.loads(copy.read_text(encoding="utf-8"))
             notebook = json.loads((Path(app.srcdir) / f"{docname}.ipynb").read_text(encoding="utf-8"))
             cells = with_outputs(notebook["cells"], own_cells(executed))
-            offered.write_text(readers_copy({**executed, "cells": cells}), encoding="utf-8")
+            repository = app.config.html_theme_options.get("repository_url", "")
+            text = readers_copy({**executed, "cells": cells}, Path(docname).name, repository)
+            offered.write_text(text, encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
