@@ -1,5 +1,6 @@
 """The package's exceptions; other mistakes of a caller raise `ValueError`."""
 
+import operator
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
@@ -71,6 +72,18 @@ def require(*modules: str) -> None:
 
 class DataNotFound(FileNotFoundError):
     """A data set is not available; the message has the places that were searched and the remedy."""
+
+
+def whole_number(what: str, value: Any, least: int | None = 1) -> int:
+    """Return a value as an int; raise `ValueError` for other than a whole number from `least` on, and for a bool."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or (least is not None and number < least):
+        at_least = "" if least is None else f", at least {least}"
+        raise ValueError(f"{what} is a whole number{at_least}; got {value!r}")
+    return number
 
 
 def line_of(error: BaseException, path: Path) -> int | None:

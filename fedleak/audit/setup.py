@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedleak.attacks.registry import WITH_AUXILIARY, Adversary, adversary_of
 from fedleak.data import COMPOSITIONS, Images
-from fedleak.errors import own_code
+from fedleak.errors import own_code, whole_number
 from fedleak.federated import Scheme
 from fedleak.federated.algorithms import SCHEMES
 from fedleak.federated.defences import ClippedNoise, Defence, PureNoise, Sparsification
@@ -116,14 +116,11 @@ class Setup:
         if not callable(self.model):
             raise ValueError(f"model is an nn.Module or a function that makes one, not {self.model!r}")
         for what in ("batch_size", "steps", "epochs", "clients", "auxiliary", "trials", "remedy_trials", "images"):
-            value, least = getattr(self, what), 0 if what in ("remedy_trials", "images") else 1
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"{what} is a whole number, at least {least}; got {value!r}")
+            whole_number(what, getattr(self, what), 0 if what in ("remedy_trials", "images") else 1)
         for what in ("lr", "momentum", "regularisation"):
             if not isinstance(getattr(self, what), numbers.Real):
                 raise ValueError(f"{what} is a number, got {getattr(self, what)!r}")
-        if not isinstance(self.seed, numbers.Integral):
-            raise ValueError(f"seed is a whole number, got {self.seed!r}")
+        whole_number("seed", self.seed, None)
         if self.algorithm == FEDSGD and (self.steps, self.epochs) != (1, 1):
             given = f"steps={self.steps}, epochs={self.epochs}"
             raise ValueError(f"FedSGD has one local step, got {given}: choose algorithm='fedavg'")

@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from fedleak import metrics
 from fedleak.data.images import Images
+from fedleak.errors import whole_number
 
 Composition = Callable[[int, int, int, int, Generator], Tensor]
 """``(batch_size, n_classes, trials, steps, generator)`` gives int64 labels [trials, steps, batch_size]."""
@@ -73,8 +74,7 @@ def compose(
         raise ValueError(f"unknown batch composition {composition!r}; there are: {', '.join(COMPOSITIONS)}")
     sizes = {"batch_size": batch_size, "n_classes": n_classes, "trials": trials, "steps": 1 if steps is None else steps}
     for what, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{what} must be at least 1, not {size}")
+        whole_number(what, size)
     labels = COMPOSITIONS[composition](batch_size, n_classes, trials, sizes["steps"], generator)
     return labels[:, 0] if steps is None else labels
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from fedleak.errors import whole_number
 from fedleak.federated.client import Client, State, trained_weights
 from fedleak.federated.schemes import SCHEMES as SCHEMES
 from fedleak.federated.schemes import Scheme
@@ -26,9 +27,7 @@ class Server:
     correction: State = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.clients < 1:
-            raise ValueError(f"there is at least one client, got {self.clients}")
-        self.members = [Client(self.scheme) for _ in range(self.clients)]
+        self.members = [Client(self.scheme) for _ in range(whole_number("clients", self.clients))]
         self.records: list[list[Update]] = [[] for _ in self.members]
         self.controls: list[State] = []
 

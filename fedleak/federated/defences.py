@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from fedleak.errors import is_same_source
+from fedleak.errors import is_same_source, whole_number
 from fedleak.federated.restricted import Withhold
 from fedleak.federated.update import Stacked, Update
 from fedleak.models import head
@@ -171,8 +171,7 @@ class Sparsification:
     def __post_init__(self) -> None:
         if not 0 <= self.discard < 1:
             raise ValueError(f"discard is in [0, 1), got {self.discard}")
-        if self.clients < 1:
-            raise ValueError(f"clients is at least 1, got {self.clients}")
+        whole_number("clients", self.clients)
         self.residual: Stacked = {}
 
     def __call__(self, updates: Mapping[str, Tensor], clients: Tensor) -> Stacked:

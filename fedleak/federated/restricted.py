@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from fedleak.errors import WithheldParameter
+from fedleak.errors import WithheldParameter, whole_number
 from fedleak.federated.aggregation import FixedPoint, secure_sum
 from fedleak.federated.update import Stacked, Update
 from fedleak.models import chain
@@ -58,8 +58,7 @@ class FedVF(Withhold):
     """Number of clients whose sums are stored, at least 1."""
 
     def __post_init__(self) -> None:
-        if self.every < 1 or self.clients < 1:
-            raise ValueError(f"every and clients are at least 1, got {self.every} and {self.clients}")
+        whole_number("every", self.every), whole_number("clients", self.clients)
         self.names = tuple(sorted(set(self.names)))
         self.round = 0
         self.local: Stacked = {}

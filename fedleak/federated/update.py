@@ -3,7 +3,6 @@
 import copy
 import math
 import numbers
-import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
@@ -12,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fedleak.errors import WRAPPERS, WithheldParameter
+from fedleak.errors import WRAPPERS, WithheldParameter, whole_number
 from fedleak.models.memory import remembered
 
 MOST_SAMPLES = 10**8
@@ -65,9 +64,7 @@ class Update:
         if self.kind not in ("gradient", "delta"):
             raise ValueError(f"kind is 'gradient' or 'delta', not {self.kind!r}")
         for name in ("samples", "steps"):
-            object.__setattr__(self, name, _as_whole_number(name, getattr(self, name)))
-        if self.steps < 1 or self.samples < 1:
-            raise ValueError(f"samples and steps are at least 1, got {self.samples} and {self.steps}")
+            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         if self.samples < self.steps:
             raise ValueError(f"every step takes a sample at least, got {self.samples} samples in {self.steps} steps")
         if self.samples > MOST_SAMPLES:
@@ -292,16 +289,6 @@ def _describe(value: Any) -> str:
         return f"a {type(value).__name__}"
     layout = "nested" if value.is_nested else "meta" if value.is_meta else str(value.layout).removeprefix("torch.")
     return f"a {layout} tensor of {value.dtype}"
-
-
-def _as_whole_number(name: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = True
-    if isinstance(number, bool) or isinstance(value, bool):
-        raise ValueError(f"{name} is a whole number, got {value!r}")
-    return number
 
 
 def _as_rate(value: Any) -> float:

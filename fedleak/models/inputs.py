@@ -2,13 +2,14 @@
 
 import copy
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from fedleak.errors import whole_number
 from fedleak.models.memory import remembered
 
 _USUAL_SIDES = (28, 32, 64, 96, 128, 224, 299)
@@ -128,13 +129,23 @@ def dummy_inputs(model: nn.Module, shape: tuple[int, ...] | None = None) -> Iter
     """
     generator = torch.Generator().manual_seed(0)
     known_shape = shape or getattr(model, "input_shape", None)
-    if known_shape is not None and not isinstance(known_shape, Iterable):
-        raise ValueError(f"the shape of one input is a tuple, such as (3, 32, 32), not {known_shape!r}")
+    known_shape = known_shape and as_shape(known_shape)
     if n_tokens := known_tokens(model):
         yield as_inputs(torch.randint(n_tokens, (2, *(known_shape or (_TEXT_LENGTH,))), generator=generator), model)
         return
-    for shape in [tuple(known_shape)] if known_shape else _suggest_shapes(model):
+    for shape in [known_shape] if known_shape else _suggest_shapes(model):
         yield as_inputs(torch.rand(2, *shape, generator=generator), model)
+
+
+def as_shape(shape: Any) -> tuple[int, ...]:
+    """Return the shape of one input as a tuple; raise `ValueError` unless it is one or more sizes."""
+    try:
+        sizes = tuple(whole_number("a size", size) for size in shape)
+    except (TypeError, ValueError):
+        sizes = ()
+    if not sizes or isinstance(shape, str):
+        raise ValueError(f"the shape of one input is a tuple of sizes, such as (3, 32, 32), not {shape!r}")
+    return sizes
 
 
 def _suggest_shapes(model: nn.Module) -> list[tuple[int, ...]]:
@@ -195,14 +206,15 @@ def require_pixels(model: nn.Module) -> None:
         )
 
 
-def input_shape(model: nn.Module) -> tuple[int, ...]:
-    """Return the shape of one input: ``model.input_shape``, or the only suggested shape that the model accepts.
+def input_shape(model: nn.Module, shape: Any = None) -> tuple[int, ...]:
+    """Return the shape of one input: `shape` or ``model.input_shape``, else the only suggested one that it accepts.
 
-    Raises `ValueError` if the model accepts none or several (adaptive pooling), or if its inputs are tokens.
+    Raises `ValueError` for other than sizes, if the model accepts none of the suggested shapes or several (adaptive
+    pooling), or if its inputs are tokens.
     """
     require_pixels(model)
-    if hasattr(model, "input_shape"):
-        return tuple(model.input_shape)  # type: ignore[arg-type]
+    if (known_shape := getattr(model, "input_shape", None) if shape is None else shape) is not None:
+        return as_shape(known_shape)
     accepted_shapes = [tuple(x.shape[1:]) for x in dummy_inputs(model) if run(model, x) is not None]
     if len(accepted_shapes) != 1:
         reason = "several usual sizes fit" if accepted_shapes else "no usual size fits"

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from fedleak.errors import whole_number
 from fedleak_book.coursework import NAMES, named, wire
 from fedleak_book.coursework.assignment import Assignment, Check, Outcome, Result, Student, run_check
 from fedleak_book.coursework.worker import Submission, value_of
@@ -72,7 +73,8 @@ def check(
     """Check a solution, print a line of feedback for every check, and return the result.
 
     Where a file that is being checked calls this function itself, nothing is checked again: the result is empty.
-    Raises `ValueError` for an unknown assignment or function; `FileNotFoundError` if the file does not exist.
+    Raises `ValueError` for an unknown assignment or function, or anything else that is none of the values below;
+    `FileNotFoundError` if the file does not exist.
 
     Parameters
     ----------
@@ -84,12 +86,15 @@ def check(
     seed
         Seed of the random inputs.
     limit
-        Seconds for each check, where it runs in the main thread of Linux or macOS.
+        Seconds for each check, above 0, where it runs in the main thread of Linux or macOS.
     show
         Print the feedback.
     """
     chosen = assignment(name)
     checks = chosen.checks
+    whole_number("seed", seed, None)
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit < 1e9:
+        raise ValueError(f"limit is a number of seconds above 0; got {limit!r}")
     submission: Submission | None = None
     if _CHECKING.get():
         return Result(name, ())
@@ -100,6 +105,11 @@ def check(
     elif isinstance(solution, ModuleType):
         solution = vars(solution)
     elif not isinstance(solution, Mapping):
+        if not hasattr(solution, "__name__"):
+            raise ValueError(
+                "a solution is a file's path, a module, globals(), a dictionary of functions by name, or one function "
+                f"that was defined with `def`; got {solution!r}"
+            )
         checks = [c for c in checks if c.function == solution.__name__]
         if not checks:
             raise ValueError(f"{name} has no function {solution.__name__!r}; it has: {', '.join(chosen.functions)}")

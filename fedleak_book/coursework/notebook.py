@@ -1,13 +1,19 @@
 """A submission's program: a Python file as it is, or the code cells of a notebook.
 
 What belongs to a notebook's session has no effect here, in a notebook or a file that was exported from one: `display`,
-and magics but those that run a cell's code.
+and magics but those that run a cell's code. As in a session, a cell that fails does not stop those after it.
 """
 
+import __future__
+
+import ast
+import asyncio
+import inspect
 import re
 import warnings
 from bisect import bisect_right
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedleak.errors import extra
@@ -16,20 +22,39 @@ RUN_THEIR_CODE = ("time", "capture", "prun")
 """Magics whose code is part of the program."""
 _IMPORT = re.compile(rb"^from IPython(?:\.\w+)* import get_ipython[ \t\r]*$", re.M)
 """Exported notebooks have this line, and it would replace our `get_ipython`."""
+_EXPORTED_CELL = re.compile(rb"^# In\[[ \d]*\]:", re.M)
 
 
 class Program(NamedTuple):
-    """Source text, and the lines at which a notebook's code cells begin; none in a file."""
+    """Source text, the lines at which a notebook's code cells begin, and whether its file is a notebook."""
 
     text: bytes
     begins: tuple[int, ...] = ()
+    is_notebook: bool = False
 
     def place(self, line: int | None) -> tuple[int, int | None]:
         """Return a line's cell, from 1 on, and its line there; 0 and the line in a file."""
-        if line is None or not self.begins:
+        if line is None or not self.is_notebook:
             return 0, line
         cell = bisect_right(self.begins, line)
         return cell, line - self.begins[cell - 1] + 1
+
+    def run(self, path: Path, namespace: dict[str, Any]) -> Exception | SystemExit | None:
+        """Run a file, whose error is raised, or a notebook's cells, of which the first error is returned."""
+        if not self.begins:
+            exec(compile(self.text, str(path), "exec"), namespace)
+            return None
+        lines, flags, failure = self.text.split(b"\n"), ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, None
+        for first, end in zip(self.begins, (*self.begins[1:], len(lines) + 1), strict=True):
+            cell = b"\n" * (first - 1) + b"\n".join(lines[first - 1 : end - 1])
+            try:
+                code = compile(cell, str(path), "exec", flags)
+                flags |= code.co_flags & __future__.annotations.compiler_flag
+                if inspect.isawaitable(waiting := eval(code, namespace)):
+                    asyncio.run(waiting)
+            except (Exception, SystemExit) as error:
+                failure = failure or error
+        return failure
 
 
 def cells(data: bytes) -> list[str]:
@@ -57,13 +82,14 @@ def python(cell: str) -> str:
 def program(name: str, data: bytes) -> Program:
     """Return the program of a file, or of a notebook by its suffix; raise `ValueError` if this cannot be read."""
     if not name.endswith(".ipynb"):
-        return Program(_IMPORT.sub(b"pass", data))
+        exported = [data.count(b"\n", 0, cell.start()) + 1 for cell in _EXPORTED_CELL.finditer(data)]
+        return Program(_IMPORT.sub(b"pass", data), (1, *exported) if exported else ())
     begins: list[int] = []
     lines: list[str] = []
     for cell in cells(data):
         begins.append(len(lines) + 1)
         lines += python(cell).split("\n")
-    return Program(_IMPORT.sub(b"pass", "\n".join(lines).encode()), tuple(begins))
+    return Program(_IMPORT.sub(b"pass", "\n".join(lines).encode()), tuple(begins), True)
 
 
 def session(namespace: dict[str, Any]) -> dict[str, Callable[..., Any]]:

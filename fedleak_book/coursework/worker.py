@@ -27,6 +27,8 @@ class Submission:
         self.path, self.data, self.functions = path, data, functions
         self.program = Program(data)
         self.error: BaseException | None = None
+        self.failure: BaseException | None = None
+        """The first error of a notebook's cells."""
 
     def run(self) -> Mapping[str, Any]:
         """Return the definitions; an exception of the file's first run is raised again each time."""
@@ -38,7 +40,7 @@ class Submission:
             vars(module).update(session(vars(module)))
             try:
                 self.program = program(self.path.name, self.data)
-                exec(compile(self.program.text, str(self.path), "exec"), vars(module))
+                self.failure = self.program.run(self.path, vars(module))
             except (Exception, SystemExit) as error:
                 self.error = error
                 raise
@@ -51,7 +53,7 @@ class Submission:
         try:
             chosen = self.run().get(function)
             if not callable(chosen):
-                raise NotImplementedError
+                raise self.failure or NotImplementedError
             before = [wire.encode(argument) for argument in arguments]
             value = wire.plain(chosen(*arguments))
             pairs = enumerate(zip(arguments, before, strict=True), 1)
@@ -67,7 +69,7 @@ class Submission:
                 "cell": cell,
                 "line": line,
                 "text": " ".join(str(error).split())[:200],
-                "importing": self.functions is None,
+                "importing": error is self.error or error is self.failure,
             }
 
 
@@ -85,7 +87,7 @@ def value_of(reply: Any, function: str, file: str = "the file") -> Any:
             is_builtin = isinstance(
                 getattr(builtins, kind, None), type
             )  # a name of the submission's own is not repeated
-            what = f"{file} cannot be imported:" if reply.get("importing") is True else f"`{function}` raised"
+            what = f"{file} does not run:" if reply.get("importing") is True else f"`{function}` raised"
             places = [f"cell {cell}"] * (0 < cell < 10_000)
             places += [f"line {line}"] * (line is not None and 0 < line < 10_000)
             place = f" ({', '.join(places)})" if places else ""

@@ -19,7 +19,7 @@ def gradient_of(labels, n_classes):
 
 def test_by_hand_two_samples_of_five_classes():
     """The space is spanned by (-4, 1, 1, 1, 1) and (1, 1, -4, 1, 1): rows 1, 3 and 4 are equal, never apart."""
-    assert rlg.find_separable_classes(gradient_of([0, 2], 5), 2).tolist() == [True, False, True, False, False]
+    assert rlg.find_separable_classes(gradient_of([0, 2], 5), 2)[0].tolist() == [True, False, True, False, False]
     update = Update({"weight": gradient_of([0, 2], 5)}, "gradient", 2)
     assert rlg.recover(update, nn.Linear(6, 5).double()).tolist() == [1, 0, 1, 0, 0]
 
@@ -47,7 +47,7 @@ def test_no_class_that_occurs_is_missed(seed, samples):
     x = torch.rand(samples, 20, dtype=torch.float64, generator=generator)
     y = torch.randint(9, (samples,), generator=generator)
     gradient = fedsgd(model, x, y).gradient("weight")
-    assert rlg.find_separable_classes(gradient, samples)[y].all()
+    assert rlg.find_separable_classes(gradient, samples)[0][y].all()
 
 
 def test_rounded_changes_of_weights_are_still_read():
@@ -56,6 +56,18 @@ def test_rounded_changes_of_weights_are_still_read():
     x, y = torch.rand(1, 8, 40, generator=generator), torch.tensor([[0, 1, 3, 4, 5, 6, 8, 9]])
     update = fedavg(model, x, y, lr=0.01, share="delta")
     assert rlg.recover(update, model).tolist() == [1, 1, 0, 1, 1, 1, 1, 0, 1, 1]
+
+
+@pytest.mark.parametrize("rounded", [torch.bfloat16, 1e-42], ids=str)
+def test_rounding_that_makes_every_class_separable_is_a_violated_assumption(rounded):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 50))
+    x, y = torch.rand(16, 64), torch.randint(50, (16,))
+    update = fedsgd(model, x, y)
+    assert set(rlg.recover(update, model).nonzero().flatten().tolist()) == set(y.tolist())
+    to = (lambda t: t.to(rounded)) if isinstance(rounded, torch.dtype) else (lambda t: t * rounded)
+    with pytest.warns(UserWarning, match="RLG: .* classes are separable: rounding or noise"):
+        rlg.recover(update.replace({name: to(t) for name, t in update.tensors.items()}), model)
 
 
 def test_linear_programs_of_too_many_classes_are_refused_beforehand(monkeypatch):

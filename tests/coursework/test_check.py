@@ -1,11 +1,13 @@
 """`check`: what it takes, what it prints, and how it refuses bad input."""
 
+import functools
 import json
 import signal
 import socket
 import time
 from types import ModuleType
 
+import nbformat
 import numpy as np
 import pytest
 import torch
@@ -42,6 +44,46 @@ def test_an_exception_is_named_with_its_line(tmp_path):
     assert "NameError (line 3): name 'missing' is not defined" in str(first)
     assert second.status == "not written"
     assert "`disaggregate` is not there" in second.message
+
+
+@pytest.mark.parametrize("solution", [None, 5, [len], functools.partial(len), {"a": 1}.items()], ids=str)
+def test_other_than_a_solution_is_refused(solution):
+    with pytest.raises(ValueError, match="a solution is a file's path"):
+        check("lia_sa", solution)
+
+
+@pytest.mark.parametrize("options", [{"limit": -1}, {"limit": "a"}, {"limit": float("nan")}, {"seed": "a"}], ids=str)
+def test_other_than_numbers_as_options_are_refused(options):
+    with pytest.raises(ValueError, match=f"^{next(iter(options))} is a"):
+        check("lia_sa", SOLUTION, **options)
+
+
+FAILING = {
+    "session": "import IPython\nIPython.get_ipython().run_line_magic('matplotlib', 'inline')",
+    "inputs": "print(In[1], Out)",
+    "exit": "raise SystemExit",
+    "syntax": "this is not Python",
+    "call": "undefined(1)",
+}
+
+
+@pytest.mark.parametrize("exported", [False, True], ids=["notebook", "exported"])
+@pytest.mark.parametrize("cell", [*FAILING.values(), "import asyncio\nawait asyncio.sleep(0)"], ids=[*FAILING, "await"])
+def test_a_cell_without_definitions_that_fails_costs_nothing(tmp_path, cell, exported):
+    cells = [cell, "from __future__ import annotations", SOLUTION.read_text(), cell]
+    path = tmp_path / ("lia_sa.py" if exported else "lia_sa.ipynb")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    path.write_text("".join(f"\n# In[ ]:\n\n{text}\n" for text in cells) if exported else nbformat.writes(notebook))
+    assert check("lia_sa", path, show=False).passed
+
+
+def test_a_function_that_is_missing_shows_the_cell_that_failed(tmp_path):
+    path = tmp_path / "lia_sa.ipynb"
+    cells = ["x = 1", "y = 2\nundefined(1)\ndef system(e):\n    return e", "def disaggregate(e, w, b):\n    return e"]
+    path.write_text(nbformat.writes(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])))
+    first, second, *_ = check("lia_sa", path, show=False).outcomes
+    assert "lia_sa.ipynb does not run: NameError (cell 2, line 2)" in str(first)
+    assert (second.check.function, second.status) == ("disaggregate", "wrong")
 
 
 def test_a_loop_without_end_is_stopped():

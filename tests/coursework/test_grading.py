@@ -41,7 +41,7 @@ SUBMISSIONS = {
     "loop": (f"{SOLUTION}\ndef counts(*a):\n    while True:\n        pass\n", 4, "`counts` was stopped after "),
     "syntax": ("def system(e)\n    return e\n", 0, "SyntaxError (line 1)"),
     "huge": ("def system(e):\n    return [[1.0] * 3_000_000] * 3\n", 0, "`system` raised TypeError"),
-    "binary": ("PK\x03\x04\x00\x00", 0, "lia_sa.py cannot be imported: "),
+    "binary": ("PK\x03\x04\x00\x00", 0, "lia_sa.py does not run: "),
     "missing": (None, 0, "lia_sa.py is missing"),
     "zzz_last": (SOLUTION, 10, ""),  # behind all the others
 }

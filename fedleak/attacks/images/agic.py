@@ -113,7 +113,7 @@ def expected_error(
         return 0.0
     generator = torch.Generator().manual_seed(seed)
     batch = update.samples // update.steps  # without a smaller last batch
-    shape = (update.steps, batch, *(image_shape or input_shape(model)))
+    shape = (update.steps, batch, *input_shape(model, image_shape))
     x = torch.rand(shape, generator=generator).to(reference)
     order = torch.randperm(len(labels), generator=generator)
     y = labels.to(reference.device)[order[: update.steps * batch].to(reference.device)].view(shape[:2])

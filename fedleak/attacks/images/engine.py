@@ -18,8 +18,7 @@ from fedleak.attacks.door import quiet
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Descent, Inversion, Problem
 from fedleak.attacks.images.ranges import ADVICE, MATCHED, UNCHECKED, Box, clipping_changes, pressure
-from fedleak.models import input_shape
-from fedleak.models.inputs import require_pixels
+from fedleak.errors import whole_number
 
 NAN_CHECK_INTERVAL = 25
 """Iterations between two checks whether all reconstructions have diverged; each check waits for the GPU."""
@@ -54,11 +53,8 @@ def invert(
         Range of the inputs, ``(low, high)``, such as (-1, 1) for images that the clients' loader normalised; None for
         any. By default images are pixels in [0, 1], and rows, signals and sequences have no range.
     """
-    if iterations < 1:
-        raise ValueError(f"iterations is at least 1, got {iterations}")
-    if views:
-        require_pixels(views[0].model)
-    problem = Problem(views, descent, tuple(shape or input_shape(views[0].model)), box)
+    whole_number("iterations", iterations)
+    problem = Problem(views, descent, shape, box)
     dummies = problem.start(seed)
     with _single_precision(), _freed_memory_kept(), _second_derivatives(), quiet(*[view.net for view in views]):
         if descent.optimiser == "lbfgs":

@@ -42,7 +42,7 @@ def reconstruct(
     Raises `WithheldParameter` if the layer's gradient is not shared; `ValueError` if the model begins with another
     layer, or the gradient does not fit.
     """
-    shape = tuple(shape or input_shape(model))
+    shape = input_shape(model, shape)
     first = first_layer(model, shape, torch.zeros(()), torch.ones(()))
     if first is None or not isinstance(first.layer, nn.Linear) or first.layer.bias is None:
         raise ValueError("the model does not begin with a fully connected layer with a bias, which this attack reads")

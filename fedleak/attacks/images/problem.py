@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from fedleak.attacks.door import admit
 from fedleak.attacks.images.objective import Distance, View, distance
 from fedleak.attacks.images.ranges import Box, as_range, contradiction, example_pixels
-from fedleak.models import head
+from fedleak.errors import whole_number
+from fedleak.models import head, input_shape
 from fedleak.models.zoo import Normalise
 
 
@@ -88,7 +89,9 @@ class Inversion:
 class Problem:
     """The objective of N reconstructions as a function of their dummy images and labels."""
 
-    def __init__(self, views: Sequence[View], descent: Descent, shape: tuple[int, ...], box: Box = "pixels"):
+    def __init__(
+        self, views: Sequence[View], descent: Descent, shape: tuple[int, ...] | None = None, box: Box = "pixels"
+    ):
         if not views:
             raise ValueError("nothing to invert: no updates")
         self.views, self.descent = views, descent
@@ -107,7 +110,7 @@ class Problem:
             if view.labels is not None and not 0 <= int(view.labels.min()) <= int(view.labels.max()) < self.classes:
                 raise ValueError(f"labels lie in 0..{self.classes - 1}")
         self.pool = 1 + max(i for v in views for i in v.index or ())
-        self.shape = shape
+        self.shape = shape = input_shape(views[0].model, shape)
         if descent.distance == "cosine":
             for view in views:
                 view.factorise(shape)
@@ -133,7 +136,10 @@ class Problem:
 
         Reconstruction n has the seed ``seed + n``, or the n-th seed of a list.
         """
-        seeds = seed if isinstance(seed, Sequence) else range(seed, seed + self.runs)
+        if isinstance(seed, Sequence) and not isinstance(seed, str):
+            seeds = [whole_number("a seed", one, None) for one in seed]
+        else:
+            seeds = [whole_number("seed", seed, None) + run for run in range(self.runs)]
         if len(seeds) != self.runs:
             raise ValueError(f"a seed for each of the {self.runs} reconstructions, or one for all; got {len(seeds)}")
         reference, sizes = self.views[0].targets[0], [self.shape]

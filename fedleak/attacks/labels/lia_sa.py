@@ -52,7 +52,7 @@ def conditioning_of(embeddings: Tensor) -> Conditioning:
 
 def conditioning(models: Sequence[nn.Module], shape: tuple[int, ...] | None = None) -> Conditioning:
     """Return rank and condition number of these fishing models' system; `shape` is that of one input, if needed."""
-    return conditioning_of(preset(models, shape or input_shape(models[0])).inputs)
+    return conditioning_of(preset(models, input_shape(models[0], shape)).inputs)
 
 
 def disaggregate(embeddings: Tensor, weight_gradient: Tensor, bias_gradient: Tensor) -> Tensor:

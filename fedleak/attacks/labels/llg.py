@@ -21,6 +21,7 @@ from fedleak.attacks.plausible import has_negative_inputs
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images, draw
+from fedleak.errors import whole_number
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
 from fedleak.models import HeadPass, as_inputs, batch_dependent, head, head_pass, input_shape, negative_inputs
@@ -102,8 +103,7 @@ def extract(row_sums: Tensor, impact: Tensor, offset: Tensor, samples: int, stop
     LongTensor
         Counts ``[..., n]``, which sum to `samples`, or to more without `stop_at_samples`.
     """
-    if samples < 1:
-        raise ValueError(f"samples is at least 1, got {samples}")
+    whole_number("samples", samples)
     g = row_sums.double()
     m = torch.as_tensor(impact, dtype=g.dtype, device=g.device).expand(g.shape[:-1]).unsqueeze(-1)
     s = torch.as_tensor(offset, dtype=g.dtype, device=g.device)
@@ -245,8 +245,7 @@ def prepare(
     n = layer.out_features
     if isinstance(aux, Images):
         require_classes(aux, n)
-    if runs < 1:
-        raise ValueError(f"runs is at least 1, got {runs}")
+    whole_number("runs", runs)
     share, images = negative_inputs(model, shape), "inputs made up for the model"
     if share is None and isinstance(aux, Images):
         inputs = head_pass(model, as_inputs(aux.x[:MAX_SIGN_IMAGES], model)).inputs
@@ -273,7 +272,7 @@ def prepare(
             pool, index = aux.x, draw(aux, torch.arange(n)[None, :, None].expand(index_shape), generator)
         else:
             assert aux is not None
-            of_one = tuple(shape or input_shape(model))
+            of_one = input_shape(model, shape)
             if aux == "random" and (entries := size * math.prod(of_one)) > MAX_PROBE_ENTRIES:
                 gib = entries * 4 / 2**30
                 raise ValueError(f"{size:,} random dummy images would take {gib:,.0f} GiB: use 'zeros', or fewer runs")

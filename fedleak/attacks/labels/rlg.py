@@ -17,21 +17,25 @@ from torch import Tensor, nn
 from fedleak.attacks.labels.counts import round_to_total
 from fedleak.attacks.labels.inputs import head_gradient
 from fedleak.attacks.registry import Need, attack
+from fedleak.attacks.result import Result
 from fedleak.federated import Update
 
 RANK_TOLERANCE, SLACK = 1e-6, 1e-4
 """Share of the largest singular value below which others count as 0; how far below 0 an r_j may be if r_c is -1."""
+MAX_SLACK = 0.1
+"""Slack above which classes that do not occur were separable, too: 8 for 6 in a batch, in half precision."""
 MAX_ENTRIES = 2**27
 """Most entries of all classes' linear programs: a minute of a core, or two."""
 
 
-def find_separable_classes(gradient: Tensor, samples: int) -> Tensor:
-    """Return which classes occur, bool ``[n]``, from the gradient of the head's weights ``[n, d]``, float64.
+def find_separable_classes(gradient: Tensor, samples: int) -> tuple[Tensor, float]:
+    """Return which classes occur, bool ``[n]``, and the slack, from the head's weight gradient ``[n, d]``, float64.
 
     Class c occurs if some direction r of the column space has ``r_c = -1`` and, up to `SLACK`, ``r_j >= 0`` for all
     other j. The space has at most one direction per sample; the remaining singular values are rounding, as of a
-    difference of weights, and widen the slack. Raises `ValueError` if the gradient is 0 or has rank n - 1 or more: then
-    every class has such a direction; or if the programs have more than `MAX_ENTRIES` entries.
+    difference of weights, and widen the slack; from 1 on, every class has such a direction. Raises `ValueError` if the
+    gradient is 0 or has rank n - 1 or more: then every class has one, too; or if the programs have more than
+    `MAX_ENTRIES` entries.
     """
     left_vectors, values, _ = torch.linalg.svd(gradient, full_matrices=False)
     rank = min(int((values > RANK_TOLERANCE * values[0]).sum()), samples)
@@ -53,7 +57,7 @@ def find_separable_classes(gradient: Tensor, samples: int) -> Tensor:
         slacks = np.full(len(others), slack)
         solution = linprog(np.zeros(rank), -others, slacks, space[c : c + 1], [-1.0], bounds=(None, None))
         is_separable[c] = solution.status == 0
-    return torch.from_numpy(is_separable).to(gradient.device)
+    return torch.from_numpy(is_separable).to(gradient.device), slack
 
 
 @attack(
@@ -62,14 +66,21 @@ def find_separable_classes(gradient: Tensor, samples: int) -> Tensor:
     needs={Need.HEAD_GRADIENT, Need.SAMPLE_COUNT},
     summary="A class occurs if a plane separates its singular vector from all others'; the samples are spread evenly.",
 )
-def recover(update: Update, model: nn.Module) -> Tensor:
+def recover(update: Update, model: nn.Module) -> Result:
     """Recover counts ``[n]`` that sum to ``update.samples``, spread evenly over the classes that RLG infers.
 
     Raises `WithheldParameter` if the gradient of the head's weights is not shared; `ValueError` if it is NaN, infinite
-    or another model's, if its rank is n - 1 or more, or if no class can be separated.
+    or another model's, if its rank is n - 1 or more, or if no class can be separated. It is a violated assumption that
+    rounding or noise stays below `MAX_SLACK`.
     """
     gradient = head_gradient(update, model)
-    occurs = find_separable_classes(gradient, update.samples)
+    occurs, slack = find_separable_classes(gradient, update.samples)
     if not occurs.any():
         raise ValueError("RLG finds no class that a plane separates from the others")
-    return round_to_total(occurs * update.samples / occurs.sum(), update.samples)
+    counts, violated = round_to_total(occurs * update.samples / occurs.sum(), update.samples), ()
+    if slack > MAX_SLACK or occurs.sum() > update.samples:
+        violated = (
+            f"{int(occurs.sum())} classes are separable: rounding or noise in the gradient is too large for its "
+            "smallest directions, so that some of these classes may not occur",
+        )
+    return Result(counts, violated_assumptions=violated)

@@ -114,7 +114,7 @@ recover = once(prepare)
 
 def draw_noise(model: nn.Module, seed: int, shape: tuple[int, ...] | None, dummies: int) -> Tensor:
     """Draw dummy images from N(0, 1)."""
-    return torch.randn(dummies, *(shape or input_shape(model)), generator=torch.Generator().manual_seed(seed))
+    return torch.randn(dummies, *input_shape(model, shape), generator=torch.Generator().manual_seed(seed))
 
 
 def make_passes(model: nn.Module, x: Tensor) -> Callable[[Update], list[HeadPass]]:

@@ -32,6 +32,7 @@ from fedleak.attacks.labels.learned.table import is_faithful, make_table
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, Result, once
 from fedleak.data import Images
+from fedleak.errors import whole_number
 from fedleak.federated import Update
 from fedleak.models import head
 
@@ -122,10 +123,9 @@ def train(
     samples = batch_size * local.steps
     if not 1 <= samples <= MOST_SAMPLES:
         raise ValueError(f"batches of 1 to {MOST_SAMPLES} samples are simulated, not of {samples}")
-    if iterations < 1 or not 0 < level < 1:
-        raise ValueError(f"iterations are at least 1, level is between 0 and 1; got {iterations} and {level}")
-    if batches < 1:
-        raise ValueError(f"batches is at least 1, got {batches}")
+    whole_number("iterations", iterations), whole_number("batches", batches)
+    if not 0 < level < 1:
+        raise ValueError(f"level is between 0 and 1, got {level}")
     if train_loss is not None and not (train_loss > 0 and local.steps == 1):
         raise ValueError(f"a training loss is above 0 and of use for one local step, got {train_loss}, {local.steps}")
     if bias and head(model).layer.bias is None:
