@@ -28,33 +28,14 @@ from torch.nn.modules.batchnorm import _NormBase
 from fedleak.attacks.plausible import Examination, examine
 from fedleak.attacks.result import Prepared
 from fedleak.data import Images
-from fedleak.errors import WRAPPERS
+from fedleak.errors import whole_number
 from fedleak.federated import Update
 from fedleak.federated.update import is_zero, unwrapped, without_frozen
 from fedleak.models import head
+from fedleak.models.wrappers import NOTES, inner_model
 
 Prepare = TypeVar("Prepare", bound=Callable[..., Any])
-NOTES = ("input_shape", "head_name", "example_inputs")
-"""Attributes by which a caller describes a model."""
-_LIBRARIES = ("torch", "opacus")
 _HALVES = (torch.float16, torch.bfloat16)
-
-
-def inner_model(model: nn.Module) -> nn.Module:
-    """Return the model inside of wrappers such as DataParallel, torch.compile's and Opacus' `GradSampleModule`.
-
-    What a caller has noted on the wrapper (`NOTES`) is noted on the model.
-    """
-    names = list(model._modules)
-    is_wrapper = type(model).__module__.partition(".")[0] in _LIBRARIES and not model._parameters
-    if not is_wrapper or len(names) != 1 or f"{names[0]}." not in WRAPPERS:
-        return model
-    inner = model.get_submodule(names[0])
-    for note in NOTES:
-        if note in vars(model) and note not in vars(inner):
-            value = vars(model)[note]
-            setattr(inner, note, value.removeprefix(f"{names[0]}.") if isinstance(value, str) else value)
-    return inner_model(inner)
 
 
 @contextmanager
@@ -108,6 +89,13 @@ def given_shape(args: Iterable[Any], options: Mapping[str, Any]) -> Sequence[int
     if (shape := options.get("shape")) is not None:
         return shape
     return next((images.x.shape[1:] for images in (*args, *options.values()) if isinstance(images, Images)), None)
+
+
+def given_seed(options: Mapping[str, Any]) -> int:
+    """Return an attack's option ``seed``, the first of several, by default 0; `ValueError` for no whole numbers."""
+    seed = options.get("seed", 0)
+    seeds = [whole_number("seed", one, None) for one in (seed if isinstance(seed, list | tuple | range) else [seed])]
+    return seeds[0] if seeds else 0
 
 
 def admit(update: Update, model: nn.Module) -> Update:
@@ -172,6 +160,7 @@ def enter(
 
     @wraps(prepared.read)
     def read(updates: Any, **of_the_update: Any) -> Any:
+        given_seed(of_the_update)
         many = isinstance(updates, list | tuple)
         admitted = [admit(update, first) for update in updates] if many else admit(updates, first)
         with quiet(*models, seed=seed):
@@ -186,6 +175,7 @@ def entering(prepare: Prepare, *, checks: bool = True) -> Prepare:
 
     @wraps(prepare)
     def prepare_behind(model: Any, *args: Any, **kwargs: Any) -> Any:
+        given_seed(kwargs)  # the attack draws from it
         shape = given_shape(args, kwargs)
         return enter(model, lambda inner: prepare(inner, *args, **kwargs), checks=checks, shape=shape)
 

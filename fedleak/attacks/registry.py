@@ -15,7 +15,7 @@ from warnings import warn
 
 from torch import Tensor, nn
 
-from fedleak.attacks.door import enter, entering, given_shape
+from fedleak.attacks.door import enter, entering, given_seed, given_shape
 from fedleak.attacks.result import Prepared
 from fedleak.errors import is_same_source
 from fedleak.federated import Update
@@ -179,9 +179,8 @@ class Attack:
         def make(inner: Any) -> Prepared:
             return Prepared(self.name, lambda update, **more: self.function(update, inner, *args, **options, **more))
 
-        seed = options.get("seed")
-        seed = seed if isinstance(seed, int) else 0
-        return enter(model, make, checks=self.checks, seed=seed, shape=given_shape(args, options))
+        seed, shape = given_seed(options), given_shape(args, options)
+        return enter(model, make, checks=self.checks, seed=seed, shape=shape)
 
     def _answer(self, prepared: Prepared, update: Any, options: Mapping[str, Any]) -> Any:
         if self.goal == "labels":

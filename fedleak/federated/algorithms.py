@@ -11,6 +11,7 @@ from fedleak.federated.client import Client, State, trained_weights
 from fedleak.federated.schemes import SCHEMES as SCHEMES
 from fedleak.federated.schemes import Scheme
 from fedleak.federated.update import Update
+from fedleak.models.wrappers import inner_model
 
 
 @dataclass
@@ -27,6 +28,7 @@ class Server:
     correction: State = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.model = inner_model(self.model)
         self.members = [Client(self.scheme) for _ in range(whole_number("clients", self.clients))]
         self.records: list[list[Update]] = [[] for _ in self.members]
         self.controls: list[State] = []

@@ -13,6 +13,7 @@ from fedleak.federated.losses import Loss
 from fedleak.federated.schemes import Scheme
 from fedleak.federated.update import Update
 from fedleak.metrics import as_labels
+from fedleak.models.wrappers import inner_model
 
 State = dict[str, Tensor]
 """Tensors by parameter name."""
@@ -72,7 +73,7 @@ def fedavg(
 ) -> Update:
     """Train with plain SGD, one step per batch, and return the update; the model is not modified.
 
-    Frozen parameters are neither trained nor shared.
+    Frozen parameters are neither trained nor shared. Wrappers such as DataParallel are taken off, also from names.
 
     Raises `ValueError` for shapes that do not fit together, an empty batch, labels outside the model's classes or that
     are no whole numbers, or a model without a trained parameter.
@@ -92,6 +93,7 @@ def fedavg(
         Function of a batch's logits and labels that returns one number. Default: the mean cross-entropy.
     """
     check_batches(x, y, "steps")
+    model = inner_model(model)
     start = trained_weights(model)
     weights = {name: p.clone().requires_grad_() for name, p in start.items()}
     total = {name: torch.zeros_like(p) for name, p in start.items()}
@@ -133,7 +135,7 @@ class Client:
         server
             Tensors that the server sends besides the model: Scaffold's control variate, FedDC's mean update.
         """
-        scheme = self.scheme
+        scheme, model = self.scheme, inner_model(model)
         check_batches(x, y, scheme.steps)
         start = trained_weights(model)
         zeros = {k: torch.zeros_like(p) for k, p in start.items()}

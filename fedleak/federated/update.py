@@ -61,6 +61,8 @@ class Update:
 
     def __post_init__(self) -> None:
         _check_tensors(self.tensors)
+        if any(tensor.requires_grad for tensor in self.tensors.values()):  # such as parameters
+            object.__setattr__(self, "tensors", {name: tensor.detach() for name, tensor in self.tensors.items()})
         if self.kind not in ("gradient", "delta"):
             raise ValueError(f"kind is 'gradient' or 'delta', not {self.kind!r}")
         for name in ("samples", "steps"):

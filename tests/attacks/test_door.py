@@ -9,7 +9,7 @@ from torch import nn
 
 from fedleak import Update
 from fedleak.attacks import registry
-from fedleak.attacks.door import admit, inner_model
+from fedleak.attacks.door import admit
 from fedleak.attacks.images import dlg, invg
 from fedleak.attacks.images.objective import View
 from fedleak.attacks.labels import ilrg, llg, zlg
@@ -17,6 +17,7 @@ from fedleak.attacks.registry import all_attacks, attack
 from fedleak.data import Images
 from fedleak.federated import defences, fedsgd
 from fedleak.federated.defences import protections, register
+from fedleak.models.wrappers import inner_model
 
 SHAPE, CLASSES = (1, 8, 8), 4
 

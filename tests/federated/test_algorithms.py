@@ -126,6 +126,7 @@ def played(scheme, clients, labels=0):
         (lambda: Scheme("scaffold", 0.1, 2).history([torch.zeros(5)]), "2 rounds"),
         (lambda: Scheme("feddc", 0.1, 2, 0, 1).history([torch.zeros(5)]), "mean of all clients"),
         (lambda: played(Scheme("fedavg", 0.1, 2), 3), "3 clients"),
+        (lambda: played(Scheme("fedavg", 0.1, 2), 2.5), "clients is a whole number, at least 1; got 2.5"),
         (lambda: played(Scheme("fedavg", 0.1, 3), 2), "x"),
         (lambda: played(Scheme("fedavg", 0.1, 2), 2, labels=5), "labels"),
     ],

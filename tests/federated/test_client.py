@@ -12,6 +12,7 @@ from fedleak.attacks.contest import view
 from fedleak.attacks.registry import WHITE_BOX, Need
 from fedleak.federated import Scheme, Softening, fedavg, fedsgd
 from fedleak.federated.algorithms import Server
+from fedleak.federated.client import Client
 from fedleak.federated.restricted import last_layers
 from fedleak.models import build
 
@@ -142,3 +143,18 @@ def test_frozen_parameters_are_neither_trained_nor_shared():
     assert last_layers(model) == ("3.weight",)
     with pytest.raises(ValueError, match="frozen"):
         fedsgd(model.requires_grad_(False), x[0], y[0])
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda m: nn.DataParallel(torch.compile(m, backend="eager"))])
+def test_wrappers_change_neither_update_nor_names(wrap):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).double()
+    x, y, scheme = torch.rand(2, 4, 6).double(), torch.randint(3, (2, 4)), Scheme("fedavg", 0.1, 2)
+    expected = fedavg(model, x, y, 0.1, "delta").tensors
+    for update in (
+        fedavg(wrap(model), x, y, 0.1, "delta"),
+        Client(scheme).train(wrap(model), x, y, {}),
+        Server(wrap(copy.deepcopy(model)), scheme, 1).round([x], [y])[0],
+    ):
+        assert list(update.tensors) == list(expected)
+        torch.testing.assert_close(dict(update.tensors), dict(expected))

@@ -134,7 +134,7 @@ def test_what_is_withheld_is_named_and_the_rest_is_kept():
     ("changes", "message"),
     [
         ({"kind": "weights"}, "kind"),
-        ({"samples": 0}, "got 0 and 1"),
+        ({"samples": 0}, "samples is a whole number, at least 1; got 0"),
         ({"steps": 7}, "7 steps"),
         ({"samples": 6.0}, "samples"),
         ({"samples": 10**9}, "1,000,000,000"),

@@ -39,7 +39,8 @@ def inferred(update: Update, model: nn.Module, rule: str = "GI") -> Tensor:
     try:
         counts = get(rule)(update, model, adversary=WHITE_BOX)
     except (ValueError, WithheldParameter) as error:
-        raise ValueError(f"no labels were given, and {rule} recovers none: {error}. Pass labels") from error
+        reason = str(error).rstrip(".")
+        raise ValueError(f"no labels were given, and {rule} recovers none: {reason}. Pass labels") from error
     if rule == "GI" and bool((head_gradient(update, model)[counts > 0] >= 0).all(1).any()):
         warnings.warn(
             "no labels were given, and fewer classes have a negative gradient than there are samples: labels repeat, "

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedleak.attacks.door import admit, inner_model, quiet
+from fedleak.attacks.door import admit, quiet
 from fedleak.attacks.images.convolution import prefers_batched_kernels
 from fedleak.attacks.images.factored import Matrices
 from fedleak.attacks.images.layers import factorise, is_stackable, placeholder, stack_layers
@@ -18,6 +18,7 @@ from fedleak.errors import WithheldParameter
 from fedleak.federated import Update
 from fedleak.federated.update import fitting, unwrapped
 from fedleak.models.inputs import as_inputs, run, watched
+from fedleak.models.wrappers import inner_model
 
 Distance = Literal["l2", "cosine"]
 LayerWeights = Callable[[Update, nn.Module], dict[str, float]]

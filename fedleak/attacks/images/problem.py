@@ -13,7 +13,8 @@ from fedleak.attacks.door import admit
 from fedleak.attacks.images.objective import Distance, View, distance
 from fedleak.attacks.images.ranges import Box, as_range, contradiction, example_pixels
 from fedleak.errors import whole_number
-from fedleak.models import head, input_shape
+from fedleak.models import as_inputs, head, input_shape
+from fedleak.models.inputs import run
 from fedleak.models.zoo import Normalise
 
 
@@ -110,7 +111,9 @@ class Problem:
             if view.labels is not None and not 0 <= int(view.labels.min()) <= int(view.labels.max()) < self.classes:
                 raise ValueError(f"labels lie in 0..{self.classes - 1}")
         self.pool = 1 + max(i for v in views for i in v.index or ())
-        self.shape = shape = input_shape(views[0].model, shape)
+        self.shape = shape = input_shape(model := views[0].model, shape)
+        if run(model, as_inputs(torch.zeros(2, *shape), model)) is None:
+            raise ValueError(f"the model takes no inputs of shape {shape}: pass that of one input")
         if descent.distance == "cosine":
             for view in views:
                 view.factorise(shape)

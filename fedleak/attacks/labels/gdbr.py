@@ -145,6 +145,8 @@ def prepare(
         In ``recover``: the layer's gradient is not shared.
     """
     images = aux.x if isinstance(aux, Images) else aux
+    if not isinstance(images, Tensor | None):
+        raise ValueError(f"auxiliary data are images: pass a tensor or fedleak.data.Images, got {type(aux).__name__}")
     shape = None if images is None else tuple(images.shape[1:])
     if images is None:
         images = torch.randn(N_DUMMY_IMAGES, *input_shape(model), generator=torch.Generator().manual_seed(seed))

@@ -13,6 +13,7 @@ from fedleak.attacks.labels.inputs import require_classes, row_sums
 from fedleak.attacks.registry import Need, attack
 from fedleak.attacks.result import Prepared, once
 from fedleak.data import Images
+from fedleak.errors import whole_number
 from fedleak.federated import Update
 from fedleak.models import HeadPass, as_inputs, head, head_pass, input_shape
 
@@ -114,7 +115,8 @@ recover = once(prepare)
 
 def draw_noise(model: nn.Module, seed: int, shape: tuple[int, ...] | None, dummies: int) -> Tensor:
     """Draw dummy images from N(0, 1)."""
-    return torch.randn(dummies, *input_shape(model, shape), generator=torch.Generator().manual_seed(seed))
+    size = whole_number("dummies", dummies), *input_shape(model, shape)
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed))
 
 
 def make_passes(model: nn.Module, x: Tensor) -> Callable[[Update], list[HeadPass]]:
