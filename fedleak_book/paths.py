@@ -1,5 +1,6 @@
 """Where a checkout of the project keeps things: found from the working directory, never hard-wired."""
 
+import ast
 import os
 from functools import cache
 from pathlib import Path
@@ -36,6 +37,22 @@ def with_experiments(chapter: str) -> Path:
         chapters = sorted(file.parent.name for file in (root() / "notebooks").glob("*/experiments.py"))
         raise ValueError(f"{chapter!r} is no chapter with experiments; there are: {', '.join(chapters)}")
     return folder
+
+
+def experiment_names(chapter: str) -> set[str]:
+    """Return the names of a chapter's experiments, read from its modules and records without importing anything.
+
+    They are first arguments or ``name=`` of the calls that are assigned in modules, and names of records that are not
+    retired.
+    """
+    names = {file.stem for file in recorded(chapter).glob("*.csv")}
+    for file in with_experiments(chapter).glob("*.py"):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                given = [*node.value.args[:1], *(word.value for word in node.value.keywords if word.arg == "name")]
+                names |= {str(part.value) for part in given if isinstance(part, ast.Constant)}
+    retired = {file.stem for file in recorded(chapter).glob("*.json") if '"retired"' in file.read_text()}
+    return {name for name in names - retired if name.isidentifier() and name.islower()}
 
 
 def executed_notebook(name: str) -> Path:

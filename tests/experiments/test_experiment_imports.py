@@ -1,11 +1,13 @@
 """Which code a trial runs: what its experiments import, and no other file."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
 from fedleak_book import paths
-from fedleak_book.experiments import units
+from fedleak_book.experiments import running, units
 from fedleak_book.pages import notebooks
 
 FILES = {
@@ -93,3 +95,15 @@ def test_no_chapter_imports_anothers_experiments():
         used = {name for path in sources for name in pattern.findall(path.read_text(encoding="utf-8"))}
         known = {chapter, "plots", "show"} | (PAGES if chapter == "arena" else set())
         assert used - known == set(), chapter
+
+
+def test_a_wrong_experiment_is_refused_before_anything_large_is_imported():
+    for chapter in ("llg", "rlu", "lia_sa", "gdbr", "agic", "arena", "learned", "proofs"):
+        assert set(running.declared(chapter)) <= paths.experiment_names(chapter), chapter
+    code = (
+        "import sys\nfrom fedleak_book.commands.experiments import record\n"
+        "try:\n    record('llg', ['nope'])\nexcept ValueError as error:\n    print(error, 'torch' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("llg declares no nope; there are: by_step, dlg, ")
+    assert said.endswith(" False\n")
