@@ -52,6 +52,12 @@ def test_what_does_not_follow_is_named(privacy, reason):
     assert [reason in problem for problem in privacy.wrong()] == [True] * (reason is not None)
 
 
+@pytest.mark.parametrize("mechanism", [(-1.0, 0.5, 1), (math.inf, 0.5, 1), (1.0, 0.0, 1), (1.0, 1.1, 1), (1.0, 0.5, 0)])
+def test_a_mechanism_out_of_range_is_refused(mechanism):
+    with pytest.raises(ValueError, match="mechanism"):
+        Privacy(neighbours="sample", history=(mechanism,))
+
+
 def test_shuffled_batches_are_accounted_once_an_epoch():
     shuffled = Privacy(neighbours="sample", history=((1.0, 0.1, 20),), poisson=False)
     assert shuffled.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2), 1e-5))

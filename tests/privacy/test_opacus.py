@@ -1,5 +1,7 @@
 """Poisson sampling is claimed where Opacus' engine draws the batches so, and nowhere else; buffers get no noise."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -96,6 +98,16 @@ def test_sizes_drawn_by_poisson_sampling_are_not_judged_impossible(samples, rate
     generator = torch.Generator().manual_seed(0)
     drawn = (torch.rand(2000, steps, samples, generator=generator) < rate).sum(2).tolist()
     assert sum(_bound_chance_of_shuffled(sizes, [rate] * steps) <= MIN_POISSON_PROBABILITY for sizes in drawn) == 0
+
+
+def test_the_bound_is_the_chance_of_equal_poisson_sizes():
+    """By hand: binomial sizes are narrower than Poisson's, and an empty batch may count as one sample."""
+    chances = [math.exp(-2) * 2**k / math.factorial(k) / math.sqrt(0.8) for k in range(40)]
+    chances[1] += chances[0]
+    assert _bound_chance_of_shuffled([2, 2, 2], [0.2] * 3) == pytest.approx(sum(p**3 for p in chances))
+    chances = [math.exp(-1.75) * 1.75**k / math.factorial(k) / math.sqrt(0.75) for k in range(40)]
+    chances[1] += chances[0]
+    assert _bound_chance_of_shuffled([2, 2, 2, 1], [0.25] * 4) == pytest.approx(4 * sum(p**3 for p in chances))
 
 
 def test_sizes_of_epochs_may_have_one_smaller_batch_each():
