@@ -8,9 +8,9 @@ from fedleak.audit.setup import load
 from fedleak.commands.audit import EXAMPLE
 
 GOOD = """
-from torch import nn
+from torch.nn import Linear, ReLU, Sequential
 from fedleak.audit import Setup
-setup = Setup(model=nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), shape=(6,), batch_size=4, trials=5)
+setup = Setup(model=Sequential(Linear(6, 8), ReLU(), Linear(8, 3)), shape=(6,), batch_size=4, trials=5, remedy_trials=1)
 """
 
 

@@ -26,7 +26,7 @@ def setup_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("file") / "mine.py"
     text = "from torch import nn\nfrom fedleak.audit import Setup\n"
     text += "setup = Setup(model=nn.Sequential(nn.Flatten(), nn.Linear(36, 16), nn.ReLU(), nn.Linear(16, 4)),"
-    path.write_text(text + " shape=(1, 6, 6), trials=3, batch_size=8)\n")
+    path.write_text(text + " shape=(1, 6, 6), trials=3, batch_size=8, remedy_trials=1)\n")
     return path
 
 

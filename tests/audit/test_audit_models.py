@@ -61,7 +61,9 @@ def test_frozen_layers_are_neither_trained_nor_shared():
 def test_a_text_classifier_is_audited_with_texts():
     """An embedding, and a head whose inputs are not negative: what needs no made-up pixels works."""
     words = torch.randint(50, (240, 8))
-    report = audit(Setup(model=Text(), data=(words, torch.arange(240) % 6), batch_size=8, trials=3), fast=True)
+    report = audit(
+        Setup(model=Text(), data=(words, torch.arange(240) % 6), batch_size=8, trials=3, remedy_trials=0), fast=True
+    )
     iacc = report.table.set_index("attack")["iacc"]
     assert iacc["random guess"] < 0.6
     assert (iacc[["LLG", "LLG+", "iLRG", "RLU"]] > 0.7).all()

@@ -24,7 +24,7 @@ from fedleak.recording import Contribution, read, write
 
 @pytest.fixture(scope="module")
 def report(run):
-    return audit_run(run, Setup(model=network, shape=SHAPE, data=data(99)))
+    return audit_run(run, Setup(model=network, shape=SHAPE, data=data(99), remedy_trials=1))
 
 
 @pytest.mark.parametrize(("name", "recover"), [("LLG", llg.recover), ("iLRG", ilrg.recover)])
@@ -93,7 +93,7 @@ def test_what_a_wrapper_puts_before_the_names_is_taken_off(run, report, tmp_path
     """DataParallel's and torch.compile's prefix: where it does not make all names fit, the error says so."""
     for record in read(run):
         write(tmp_path, record, *({prefix + name: t for name, t in state.items()} for state in record.states()))
-    setup = Setup(model=network, shape=SHAPE, data=data(99))
+    setup = Setup(model=network, shape=SHAPE, data=data(99), remedy_trials=1)
     pd.testing.assert_frame_equal(
         *(result.rows.drop(columns="seconds") for result in (audit_run(tmp_path, setup), report))
     )
@@ -115,7 +115,7 @@ def test_attacks_that_know_the_scheme_are_told_of_momentum(tmp_path):
     train(tmp_path, 1, "a", [30, 30, 30], 3, momentum=0.9)
     (record,) = read(tmp_path)
     assert record.plain_lr == pytest.approx(LR * (1 + 1.9 + 2.71) / 3)
-    setup = Setup(model=network, shape=SHAPE, data=data(99))
+    setup = Setup(model=network, shape=SHAPE, data=data(99), remedy_trials=1)
     report = audit_run(tmp_path, setup)
     assert "sgd (rate 0.1, momentum 0.9)" in report.to_markdown()
     row = report.rows.query("scenario == 'as it is' and attack == 'RLU'")
@@ -125,7 +125,7 @@ def test_attacks_that_know_the_scheme_are_told_of_momentum(tmp_path):
 
 
 def test_without_labels_it_shows_what_attacks_say_and_how_far_they_agree(run, tmp_path):
-    setup = Setup(model=network, shape=SHAPE, data=data(99))
+    setup = Setup(model=network, shape=SHAPE, data=data(99), remedy_trials=1)
     report = audit_run(unlabelled(run, tmp_path / "none"), setup)
     assert len(report.unscored) == 9
     assert all(sum(counts) > 0 for counts in report.unscored["counts"])

@@ -16,7 +16,9 @@ def report():
     import torch
 
     torch.manual_seed(0)
-    return audit(Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=5, name="my_net *v2*"), fast=True)
+    return audit(
+        Setup(model=mlp(), shape=(3, 8, 8), batch_size=16, trials=5, remedy_trials=1, name="my_net *v2*"), fast=True
+    )
 
 
 def test_the_first_three_lines_say_what_to_whom_and_what_helps(report):
