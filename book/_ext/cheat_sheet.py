@@ -1,13 +1,13 @@
 """Write the cheat sheet: the best attack by the attacker's knowledge, from the records of the arena and of AGIC."""
 
 import pandas as pd
-from render import plain, table
+from render import plain
 
 from fedleak_book.evidence.results import Results
 from notebooks.agic.figures import grey
 from notebooks.arena.ranking import find_best, load_rows, load_rungs, rescore, score_baseline, score_waiting
 from notebooks.arena.updates import STATES
-from notebooks.show import ATTACKS, prose
+from notebooks.show import ATTACKS, markdown, prose
 
 NAMES = {**ATTACKS, "learned": "learned attacker", "GDBR, whitened": "GDBR-W"}
 KNOWLEDGE = {
@@ -16,7 +16,7 @@ KNOWLEDGE = {
     "+ many images a class": "also labelled images of every class",
     "last layer withheld": "the same, but no gradient of the last layer",
     "only the sum, passive": "only the sum of five clients",
-    "only the sum, malicious": "only the sum, but it sends each client a model of its choice",
+    "only the sum, malicious": "only the sum, but chooses each client's model",
 }
 """What the attacker has, by rung of the arena's ladder."""
 CHAPTERS = {
@@ -47,12 +47,8 @@ def labels() -> str:
         lines.append((words, [attack_at(best.loc[rung, state]) for state in STATES]))
     late = [f"{{ref}}`separate the sums <arena-waiting>`, {waited[state, rounds]:.0%}" for state in STATES]
     lines.append((f"the sums of {rounds} rounds on the same labels", late))
-    return table(
-        pd.DataFrame(
-            [[words, *cells] for words, cells in lines],
-            columns=["The attacker has", *(f"Attack to try, {s} network" for s in STATES)],
-        )
-    )
+    columns = ["The attacker has", *(f"Attack, {state} network" for state in STATES)]
+    return markdown(pd.DataFrame([[words, *cells] for words, cells in lines], columns=columns), wide=False)
 
 
 def images() -> str:
@@ -75,7 +71,7 @@ def images() -> str:
         ),
         ("a transformer's gradient", "{ref}`DAGER <beyond-dager>`", "exact for fewer tokens than directions"),
     ]
-    return table(pd.DataFrame(lines, columns=["The client shares", "Attack to try", "Result"]))
+    return markdown(pd.DataFrame(lines, columns=["The client shares", "Attack", "Result"]), wide=False)
 
 
 def fragments() -> dict[str, str]:
