@@ -77,7 +77,8 @@ def recover(update: Update, model: nn.Module) -> Result:
     occurs, slack = find_separable_classes(gradient, update.samples)
     if not occurs.any():
         raise ValueError("RLG finds no class that a plane separates from the others")
-    counts, violated = round_to_total(occurs * update.samples / occurs.sum(), update.samples), ()
+    counts = round_to_total(occurs * update.samples / occurs.sum(), update.samples)
+    violated: tuple[str, ...] = ()
     if slack > MAX_SLACK or occurs.sum() > update.samples:
         violated = (
             f"{int(occurs.sum())} classes are separable: rounding or noise in the gradient is too large for its "
