@@ -5,9 +5,11 @@ import re
 import sys
 from types import SimpleNamespace
 
+import cartoons
 import cheat_sheet
 import drawn
 import executed
+import gallery
 import nbformat
 import overview
 import pandas as pd
@@ -164,3 +166,18 @@ def test_a_downloaded_chapter_says_first_what_it_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "notebooks", None)
     with pytest.raises(ImportError, match=r"git clone https://example.org/book.*make lab.*notebooks/llg.ipynb"):
         exec(copy["cells"][1]["source"], {})
+
+
+def test_figures_of_chapters_on_other_pages_are_those_of_the_chapters():
+    for chapter, name, _ in gallery.FIGURES.values():
+        cells = json.loads(paths.source_notebook(chapter).read_text(encoding="utf-8"))["cells"]
+        (cell,) = [cell for cell in cells if cell["id"] == name]
+        assert {"figure", "image"} <= cell["metadata"]["mystnb"].keys()
+
+
+def test_cartoons_have_one_layout_and_words():
+    (figure,) = cartoons.fragments().values()
+    assert len(set(re.findall(r'viewBox="0 0 ([^"]+)" role', figure))) == 1
+    assert figure.count('role="img"') == len(cartoons.CARTOONS) == 5
+    for svg in re.findall(r"<svg.*?</svg>", figure):
+        assert svg.count("attacker") == 1

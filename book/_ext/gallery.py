@@ -1,4 +1,4 @@
-"""The front page's gallery: the figure that the executed chapter on images has made."""
+"""Figures of executed chapters on other pages: what comes back, on the front page, and the map of attacks."""
 
 import json
 
@@ -6,26 +6,34 @@ from generated import GENERATED
 
 from fedleak_book import paths
 
-CELL = "threats"
+FIGURES = {
+    "what-comes-back": ("agic", "threats", "the chapter on images <agic-what-comes-back>"),
+    "map-of-attacks": ("arena", "ladder", "the arena <fig-arena-ladder>"),
+}
+"""The chapter, the name of its cell, and the link, by the name of the fragment."""
+
+
+def shown(name: str) -> str:
+    """Return a figure as a fragment; its picture lies beside it. Raises `FileNotFoundError` before the execution."""
+    chapter, cell_id, link = FIGURES[name]
+    cells = json.loads(paths.executed_notebook(chapter).read_text(encoding="utf-8"))["cells"]
+    images = [
+        (cell["metadata"]["mystnb"], output["data"]["image/svg+xml"])
+        for cell in cells
+        if cell.get("id") == cell_id
+        for output in cell["outputs"]
+        if "image/svg+xml" in output.get("data", {})
+    ]
+    if not images:
+        raise FileNotFoundError(f"{chapter} has not been executed since it has {cell_id!r}; run `fedleak book`")
+    look, image = images[0]
+    picture = GENERATED / f"{name}.svg"
+    picture.write_text("".join(image), encoding="utf-8")
+    options = [f":alt: {look['image']['alt']}", f":class: {look['image'].get('classes', 'two-panels')}"]
+    caption = f"{look['figure']['caption']} From {{ref}}`{link}`."
+    return "\n".join([f":::{{figure}} /book/_generated/{picture.name}", *options, "", caption, ":::", ""])
 
 
 def fragments() -> dict[str, str]:
-    """Return the figure as a fragment; its picture lies beside it. Raises `FileNotFoundError` before the execution."""
-    cells = json.loads(paths.executed_notebook("agic").read_text(encoding="utf-8"))["cells"]
-    (cell,) = [cell for cell in cells if cell.get("id") == CELL]
-    (image,) = [
-        output["data"]["image/svg+xml"] for output in cell["outputs"] if "image/svg+xml" in output.get("data", {})
-    ]
-    look = cell["metadata"]["mystnb"]
-    picture = GENERATED / "what-comes-back.svg"
-    picture.write_text("".join(image), encoding="utf-8")
-    lines = [
-        f":::{{figure}} /book/_generated/{picture.name}",
-        f":alt: {look['image']['alt']}",
-        f":class: {look['image']['classes']}",
-        "",
-        f"{look['figure']['caption']} From {{ref}}`the chapter on images <agic-what-comes-back>`.",
-        ":::",
-        "",
-    ]
-    return {"what-comes-back": "\n".join(lines)}
+    """Return the figures by name."""
+    return {name: shown(name) for name in FIGURES}

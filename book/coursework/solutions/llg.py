@@ -20,22 +20,9 @@ def class_gradients(logits: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def impact(row_sums: Tensor, samples: int) -> float:
-    """Return the impact m of Eq. 18 as printed, with 1 + 1/n, from g ``[n]`` and the number of samples |D|."""
-    return float(row_sums.clamp(max=0).sum() / samples * (1 + 1 / len(row_sums)))
-
-
-def extract(row_sums: Tensor, impact: float, offset: Tensor, samples: int) -> Tensor:
-    """Return the label counts ``[n]``, integers, by Algorithm 1; leave the arguments as they are."""
-    g, counts = row_sums.clone(), torch.zeros(len(row_sums), dtype=torch.long)
-    for label in (row_sums < 0).nonzero().flatten():
-        counts[label] += 1
-        g[label] -= impact
-    g -= offset
-    while counts.sum() < samples:
-        label = g.argmin()
-        counts[label] += 1
-        g[label] -= impact
-    return counts
+    """Return the impact m of Eq. 18, but with the exact factor of A.3, from g ``[n]`` and the number of samples |D|."""
+    n = len(row_sums)
+    return float(row_sums.clamp(max=0).sum() / samples * n / (n - 1))
 
 
 def first_labels(row_sums: Tensor, samples: int) -> Tensor:
@@ -46,6 +33,19 @@ def first_labels(row_sums: Tensor, samples: int) -> Tensor:
     """
     places = row_sums.argsort().argsort()
     return ((row_sums < 0) & (places < samples)).long()
+
+
+def extract(row_sums: Tensor, impact: float, offset: Tensor, samples: int) -> Tensor:
+    """Return the label counts ``[n]``, integers, by Algorithm 1, step 1 as in `first_labels`; change no argument."""
+    counts, g = first_labels(row_sums, samples), row_sums.clone()
+    for label in counts.nonzero().flatten():
+        g[label] -= impact
+    g -= offset
+    while counts.sum() < samples:
+        label = g.argmin()
+        counts[label] += 1
+        g[label] -= impact
+    return counts
 
 
 def measure(seed: int) -> list[dict]:

@@ -12,12 +12,7 @@ def class_gradients(logits: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def impact(row_sums: Tensor, samples: int) -> float:
-    """Return the impact m of Eq. 18 as printed, with 1 + 1/n, from g ``[n]`` and the number of samples |D|."""
-    raise NotImplementedError
-
-
-def extract(row_sums: Tensor, impact: float, offset: Tensor, samples: int) -> Tensor:
-    """Return the label counts ``[n]``, integers, by Algorithm 1; leave the arguments as they are."""
+    """Return the impact m of Eq. 18, but with the exact factor of A.3, from g ``[n]`` and the number of samples |D|."""
     raise NotImplementedError
 
 
@@ -27,6 +22,11 @@ def first_labels(row_sums: Tensor, samples: int) -> Tensor:
     Behind a tanh more row sums can be negative than there are samples. Then the most negative ones are counted, one
     label each and `samples` in all.
     """
+    raise NotImplementedError
+
+
+def extract(row_sums: Tensor, impact: float, offset: Tensor, samples: int) -> Tensor:
+    """Return the label counts ``[n]``, integers, by Algorithm 1, step 1 as in `first_labels`; change no argument."""
     raise NotImplementedError
 
 

@@ -49,24 +49,41 @@ def class_gradients(student: Student, generator: Generator) -> None:
 
 @ASSIGNMENT.check(1)
 def impact(student: Student, generator: Generator) -> None:
-    """The impact follows Eq. 18 as it is printed."""
+    """The impact follows Eq. 18 with the factor of A.3."""
     g = normal(generator, 7)
     g[:2] = torch.tensor([-1.5, 0.7])
     negative = g.clamp(max=0).sum()
-    right = negative / 12 * (1 + 1 / 7)
+    right = negative / 12 * 7 / 6
     mistakes = {
-        "only the NEGATIVE gradients are summed": g.sum() / 12 * (1 + 1 / 7),
-        "A.3's n / (n - 1) holds for equal inputs and p = 1/n only; we reproduce Eq. 18, which prints 1 + 1/n": (
-            negative / 12 * 7 / 6
-        ),
-        "the factor 1 + 1/n is missing": negative / 12,
-        "the factor is 1 + 1/n, not 1 - 1/n": negative / 12 * (1 - 1 / 7),
-        "divide by the number of samples |D|, not by the number of classes": negative / 7 * (1 + 1 / 7),
-        "n is the number of classes, not of samples": negative / 12 * (1 + 1 / 12),
+        "only the NEGATIVE gradients are summed": g.sum() / 12 * 7 / 6,
+        "this is the paper's factor, 1 + 1/n, which A.3 corrects": negative / 12 * (1 + 1 / 7),
+        "the factor of A.3 is missing": negative / 12,
+        "what a batch of one label loses is 1 - 1/n: divide by it": negative / 12 * (1 - 1 / 7),
+        "divide by the number of samples |D|, not by the number of classes": negative / 7 * 7 / 6,
+        "n is the number of classes, not of samples": negative / 12 * 12 / 11,
         "the sign: an impact is negative": -right,
     }
-    hint = "Eq. 18: sum of the negative gradients, over |D|, times 1 + 1/n"
+    hint = (
+        "sum of the negative gradients, over |D|, times the factor of A.3, for which g_i = |D| m where all labels are i"
+    )
     same(student("impact", g, 12), right, "impact", mistakes, hint=hint)
+
+
+@ASSIGNMENT.check(2)
+def first_labels(student: Student, generator: Generator) -> None:
+    """Where more row sums are negative than there are samples, the most negative ones are counted."""
+    g = torch.tensor([-0.3, 0.5, -2.0, -0.2, -1.1], dtype=torch.float64) * (1 + uniform(generator, 1))
+    mistakes = {
+        "more labels are negative than there are samples: count as many as samples": torch.tensor([1, 0, 1, 1, 1]),
+        "keep the MOST negative, not those nearest to zero": torch.tensor([1, 0, 0, 1, 0]),
+        "not the first ones: keep the most negative": torch.tensor([1, 0, 1, 0, 0]),
+        "one label each, `samples` in all": torch.tensor([0, 0, 2, 0, 0]),
+    }
+    what = f"first_labels for g = {short_text(g)}, 2 samples"
+    same(student("first_labels", g, 2), torch.tensor([0, 0, 1, 0, 1]), what, mistakes, whole=True)
+    few = {"only NEGATIVE row sums are counted in step 1": torch.tensor([1, 1, 1])}
+    got = student("first_labels", torch.tensor([-1.0, 0.5, 0.2], dtype=torch.float64), 3)
+    same(got, torch.tensor([1, 0, 0]), "first_labels for g = [-1, 0.5, 0.2], 3 samples", few, whole=True)
 
 
 @ASSIGNMENT.check(1, "extract")
@@ -86,9 +103,13 @@ def negatives_first(student: Student, generator: Generator) -> None:
     hint = "step 1 looks at the sign of the gradient itself; the offset is subtracted after it"
     what = "counts for g = [-3, 0.1, 0.2, 0.3], impact -1, offset [0.2, 0.4, 0.5, 0.6], 3 samples"
     same(got, torch.tensor([3, 0, 0, 0]), what, hint=hint, whole=True)
+    g = torch.tensor([-2.0, -0.5, -1.0], dtype=torch.float64)
+    many = {"step 1 counts as many labels as there are samples: `first_labels`": torch.tensor([1, 1, 1])}
+    what = "counts for g = [-2, -0.5, -1], impact -1, 2 samples"
+    same(student("extract", g, -1.0, torch.zeros_like(g), 2), torch.tensor([1, 0, 1]), what, many, whole=True)
 
 
-@ASSIGNMENT.check(3)
+@ASSIGNMENT.check(2)
 def extract(student: Student, generator: Generator) -> None:
     """Gradients that are counts times impact plus offset give back the counts."""
     n, samples = 8, 20
@@ -112,23 +133,6 @@ def extract(student: Student, generator: Generator) -> None:
     same(got, truth, "extract", mistakes, hint=hint, whole=True)
 
 
-@ASSIGNMENT.check(1)
-def first_labels(student: Student, generator: Generator) -> None:
-    """Where more row sums are negative than there are samples, the most negative ones are counted."""
-    g = torch.tensor([-0.3, 0.5, -2.0, -0.2, -1.1], dtype=torch.float64) * (1 + uniform(generator, 1))
-    mistakes = {
-        "more labels are negative than there are samples: count as many as samples": torch.tensor([1, 0, 1, 1, 1]),
-        "keep the MOST negative, not those nearest to zero": torch.tensor([1, 0, 0, 1, 0]),
-        "not the first ones: keep the most negative": torch.tensor([1, 0, 1, 0, 0]),
-        "one label each, `samples` in all": torch.tensor([0, 0, 2, 0, 0]),
-    }
-    what = f"first_labels for g = {short_text(g)}, 2 samples"
-    same(student("first_labels", g, 2), torch.tensor([0, 0, 1, 0, 1]), what, mistakes, whole=True)
-    few = {"only NEGATIVE row sums are counted in step 1": torch.tensor([1, 1, 1])}
-    got = student("first_labels", torch.tensor([-1.0, 0.5, 0.2], dtype=torch.float64), 3)
-    same(got, torch.tensor([1, 0, 0]), "first_labels for g = [-1, 0.5, 0.2], 3 samples", few, whole=True)
-
-
 @functools.lru_cache(maxsize=4)
 def _trials(seed: int, size: int) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Return row sums, labels and guess of each trial, once for the right functions and a student's."""
@@ -138,7 +142,10 @@ def _trials(seed: int, size: int) -> list[tuple[Tensor, Tensor, Tensor]]:
     ]
 
 
-RIGHT = {"impact": llg.gradient_impact, "extract": llg.extract}
+RIGHT = {
+    "impact": lambda g, samples: g.clamp(max=0).sum() / samples * 10 / 9,
+    "extract": functools.partial(llg.extract, stop_at_samples=True),
+}
 
 
 @ASSIGNMENT.measurement(
