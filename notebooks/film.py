@@ -23,24 +23,23 @@ class Frame(NamedTuple):
 
 
 class Slider(NamedTuple):
-    """A slider: the name of its control, the place where it starts, its message, and a drawing for each place."""
+    """A slider: the name of its control, its message, and a drawing for each place; it starts at the first."""
 
     control: str
-    start: int
     message: str
     frames: list[Frame]
 
     def html(self) -> str:
         """Return it as HTML, on paper and without scripts a figure with the drawing at its start."""
         drawn = "".join(
-            f'<div class="frame" data-at="{frame.at}"{"" if i == self.start else " hidden"}>'
+            f'<div class="frame" data-at="{frame.at}"{" hidden" if i else ""}>'
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(frame.words)}">{frame.drawing}</svg>'
             f'<p class="words"><b>{escape(self.control)} {frame.at}:</b> {escape(frame.words)}.</p></div>'
             for i, frame in enumerate(self.frames)
         )
         return (
             f'<figure class="drawing slider"><label class="control" hidden>{escape(self.control)} '
-            f'<input type="range" min="0" max="{len(self.frames) - 1}" value="{self.start}" step="1"/></label>'
+            f'<input type="range" min="0" max="{len(self.frames) - 1}" value="0" step="1"/></label>'
             f'<div class="frames">{drawn}</div><figcaption>{escape(self.message)}</figcaption></figure>'
         )
 
@@ -76,4 +75,4 @@ def film(original: Tensor, snapshots: Mapping[int, Tensor], message: str) -> str
         for k, (image, below) in enumerate(zip(images, decibels, strict=True), 1):
             drawing += picture(image, k, f"start {k}", below)
         frames.append(Frame(str(iteration), drawing, f"PSNR {', '.join(decibels)}"))
-    return Slider("Iteration", 0, message, frames).html()
+    return Slider("Iteration", message, frames).html()

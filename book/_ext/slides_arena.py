@@ -33,7 +33,7 @@ def answers() -> Slider:
         "True counts of a trained LeNet's batch (grey), and the attack's counts, green where they are right. The "
         "attacks are ordered by their labels right in this one batch; a random guess can be ahead there by luck."
     )
-    return Slider("Attack", 0, message, frames)
+    return Slider("Attack", message, frames)
 
 
 def fits() -> Slider:
@@ -61,4 +61,4 @@ def fits() -> Slider:
         words = f"{len(near)} batches fit; the best answer is {answer}, the formula's {formula:.1f}"
         frames.append(Frame(f"{observed:+.2f}".replace("-", "−"), "".join(parts), words.replace("-", "−")))
     message = "Bars count the batches that fit within 0.15. Green: the best answer. Line: the formula's answer."
-    return Slider("Entry of the update", 0, message, frames)
+    return Slider("Entry of the update", message, frames)

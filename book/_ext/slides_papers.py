@@ -69,7 +69,7 @@ def row_sums() -> Slider:
         "In an untrained CNN's update, each label that LLG counts (green) raises its sum by one impact;"
         f" {right} of {size} are right."
     )
-    return Slider("Labels recovered", 0, message, frames)
+    return Slider("Labels recovered", message, frames)
 
 
 def system() -> Slider:
@@ -114,7 +114,7 @@ def system() -> Slider:
         "RLU looks for samples whose columns (bars) add up to the client's update (dotted marks). In this update of"
         f" an untrained LeNet, {right} of {len(order)} labels are right."
     )
-    return Slider("Samples", 0, message, frames)
+    return Slider("Samples", message, frames)
 
 
 def angles() -> Slider:
@@ -156,7 +156,7 @@ def angles() -> Slider:
         "The sum of the two vectors is rounded, here to 9 bits. The smaller the angle between the two directions that"
         " the server fixed, the more this rounding changes the two recovered lengths (blue, green)."
     )
-    return Slider("Angle between the clients' features", 0, message, frames)
+    return Slider("Angle between the clients' features", message, frames)
 
 
 def gradients(values: Tensor, truth: Tensor | None, name: str) -> str:
@@ -233,4 +233,4 @@ def bridged() -> Slider:
         "Steps 1 to 5: gradients of an untrained LeNet, true ones grey, the server's estimates green, with the true "
         "values as lines. Step 6: the counts that follow, beside the true ones."
     )
-    return Slider("Step", 0, message, frames)
+    return Slider("Step", message, frames)
