@@ -268,7 +268,7 @@ def drawn(finding: Finding) -> Figure:
     axes.set_ylim(0, 1.05)
     axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.set(xlabel=finding.xlabel, ylabel=finding.ylabel)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=plots.SMALL)
     return figure
 
 
