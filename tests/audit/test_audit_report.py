@@ -98,7 +98,9 @@ def test_a_name_cannot_bring_html_in():
 
 
 def test_the_figure_shows_every_attack_that_was_run(report):
-    axes = report.figure().axes
+    figure = report.figure()
+    axes, (legend,) = figure.axes, figure.legends
+    assert any(text.get_text().startswith("prior guess (") for text in legend.get_texts())
     assert [label.get_text() for label in axes[0].get_yticklabels()] == report.ranking()
     assert len(axes[1].get_yticklabels()) == len(report.remedies) - 1
     assert "instance accuracy" in axes[1].get_xlabel()

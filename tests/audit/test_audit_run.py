@@ -9,11 +9,12 @@ import torch
 from audit_networks import Residual, mlp
 from torch import nn
 
+from fedleak.attacks.contest import Attempt
 from fedleak.attacks.labels import learned
 from fedleak.attacks.labels.guess import uniform_counts
 from fedleak.attacks.registry import EAVESDROPPER, Adversary, Need, get
 from fedleak.attacks.registry import all_attacks as registry_attacks
-from fedleak.attacks.result import Prepared
+from fedleak.attacks.result import Prepared, Result
 from fedleak.audit import Setup, audit
 from fedleak.audit.case import fresh, prepare
 from fedleak.audit.loop import Loop, guess, score, taking_part
@@ -300,6 +301,14 @@ def test_an_attack_that_fails_now_and_then_says_how_often(monkeypatch):
         object.__setattr__(attack, "function", prepare_llg)
     assert report.remarks["LLG"] == "failed in 1 of its trials: too flat"
     assert report.table.set_index("attack").loc["LLG", "n"] == 2
+
+
+def test_counts_of_several_epochs_are_scored_as_those_of_one():
+    trials, _ = trials_of(quick(algorithm="fedavg", lr=0.05, steps=2, epochs=3))
+    observation = trials.observe(0)
+    counts = 3.0 * observation.truth[0]
+    row = observation.row("as it is", Attempt(get("LLG"), Result(counts, low=counts, high=counts), 0.0, ""))
+    assert (row["exact"], row["held"], row["width"]) == (1, 1, 0)
 
 
 def test_one_image_inversion_if_it_is_asked_for():
