@@ -46,7 +46,7 @@ def batch_dependent(model: nn.Module) -> bool:
 MAX_ENTRIES_AT_ONCE = 2**25
 """Most entries of inputs that run at a time: 128 MiB, beside the layers' outputs."""
 MAX_BYTES = 2**30
-"""Memory that inputs which depend on each other take at a time, at most, if there are more than two."""
+"""Memory that inputs which depend on each other take at a time, at most, if there are more than two; others twice."""
 MAX_CACHED_PASSES = 6
 """Most head passes that are remembered in a block of `fedleak.models.memory.unchanged`."""
 
@@ -89,11 +89,13 @@ def places_at_once(model: nn.Module, x: Tensor, chunk: int, *, has_graph: bool =
     `has_graph` the outputs of all layers are held, for derivatives. Otherwise they are as few batches as possible, to
     which the samples are dealt in turn, so that samples in the order of their classes give batches of all classes.
     """
+    is_large = x.numel() > MAX_ENTRIES_AT_ONCE // 32
     if not batch_dependent(model):
-        size = max(1, min(chunk, MAX_ENTRIES_AT_ONCE // x[0].numel()))
+        size = min(chunk, MAX_ENTRIES_AT_ONCE // x[0].numel())
+        size = max(1, min(size, 2 * MAX_BYTES // bytes_per_sample(model, x)) if is_large else size)
         return [slice(start, start + size) for start in range(0, len(x), size)]
     batches = 1
-    if x.numel() > MAX_ENTRIES_AT_ONCE // 32:
+    if is_large:
         batches = -(-len(x) // max(2, MAX_BYTES // bytes_per_sample(model, x, has_graph)))
     return [slice(k, None, batches) for k in range(batches)]
 

@@ -1,4 +1,4 @@
-"""Passes of samples that depend on each other take a bounded amount of memory."""
+"""Passes take a bounded amount of memory."""
 
 import pytest
 import torch
@@ -41,6 +41,12 @@ def test_a_batch_that_does_not_fit_is_dealt_into_batches_of_all_classes(monkeypa
     together = head_pass(model, x)
     assert together.inputs.equal(in_order([part.inputs for part in parts], places))
     assert together.probabilities[1].equal(parts[1].probabilities[0])
+
+
+def test_samples_with_large_outputs_run_few_at_a_time(monkeypatch):
+    limit_memory(monkeypatch, 600)
+    model, x = normed().eval(), torch.rand(12, 6)
+    assert places_at_once(model, x, 8) == [slice(start, start + 3) for start in (0, 3, 6, 9)]
 
 
 def test_batches_of_one_sample_are_never_made(monkeypatch):
