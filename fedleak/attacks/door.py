@@ -142,6 +142,9 @@ def enter(
     shape
         Shape of one input, if the attack's arguments show it (`given_shape`).
     """
+    if isinstance(model, Mapping | type | Update):
+        kind = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise ValueError(f"an attack's model is the nn.Module before the round, not a {kind}: build it, load its state")
     is_list = isinstance(model, Sequence) and len(model) > 0
     models = list(model) if is_list else [model]
     if not all(isinstance(m, nn.Module) for m in models):

@@ -195,3 +195,11 @@ def test_an_update_that_is_zero_everywhere_is_refused():
     for attack_it in (llg.recover, ilrg.recover, dlg.reconstruct):
         with pytest.raises(ValueError, match="zero"):
             attack_it(zero, model)
+
+
+@pytest.mark.parametrize(
+    "other", [{}, nn.Linear, Update({"w": torch.ones(1)}, "gradient", 1)], ids=["state", "class", "update"]
+)
+def test_other_than_a_model_is_refused(other):
+    with pytest.raises(ValueError, match=r"an attack's model is the nn\.Module before the round, not a "):
+        llg.recover(Update({"w": torch.ones(1)}, "gradient", 1), other)
