@@ -81,10 +81,10 @@ def clients() -> Finding:
         "models that it sends: in each client's VGG-11, the last layer then gets an input that the server chose. "
         f"If this input is one constant per client (0.1, 0.2, …), the server recovers {percent(constant)} of the "
         f"label counts of 100 clients. If it is a random vector per client (our variant), it recovers "
-        f"{percent(vector)}. Log-spaced constants gave {percent(log)}, in only {few} trials.",
-        "VGG-11 on CIFAR-10, 64 images per client. Each point is a mean of ten trials (five clients: twenty; "
-        "log-spaced constants: fewer). The paper prescribes one constant per client but prints no values, and success "
-        "depends on them: on ResNet-18, the constants 0.1, 0.2, … suffice.",
+        f"{percent(vector)}. Log-spaced constants also gave {percent(log)}, but we ran only {few} trials.",
+        "VGG-11 on CIFAR-10, 64 images per client. Each point is a mean of ten trials, of twenty for five clients, and "
+        "of fewer for log-spaced constants. The paper prescribes one constant per client but prints no values, and "
+        "success depends on them: on ResNet-18, the constants 0.1, 0.2, … suffice.",
         "lia_sa",
         "fig-lia-3",
     )
@@ -108,8 +108,9 @@ def compression() -> Finding:
         f"fifth of a gradient's entries, LLG+ recovers {percent(real)} of the labels of a batch of 32. The released "
         f"code deletes whole tensors instead, and LLG+ recovers {percent(released)}, less than a random guess "
         f"({percent(guess)}).",
-        "Untrained CNN on MNIST, one step, 400 trials. We think that this error in the released code explains the "
-        "paper's figure, because with the compression of the paper's text LLG+ stays far above a random guess.",
+        "Untrained CNN on MNIST, one step, 400 trials. We think that this error in the released code explains why "
+        "compression protects in the paper's figure, because with the compression of the paper's text LLG+ stays far "
+        "above a random guess.",
         "llg",
         "fig-llg-7",
     )
@@ -131,10 +132,11 @@ def relu() -> Finding:
         "batch size",
         "labels recovered",
         "One more ReLU, and ResNet20 leaks like the others",
-        "LLG infers labels from the signs of sums. These signs are reliable only if no input of the last layer is "
-        f"negative. With one ReLU before the last layer of ResNet20, LLG+ recovers {percent(more)} of the labels of a "
-        f"batch of 16. Without this ReLU it recovers {percent(released)} on average, but the {len(alone)} networks "
-        f"differ: {low} of them are below three tenths and {high} above nine tenths.",
+        "LLG infers labels from the signs of sums over the last layer's gradient. These signs are reliable only if no "
+        "input of that layer is negative. With one ReLU before the last layer of ResNet20, LLG+ recovers "
+        f"{percent(more)} of the labels of a batch of 16. Without this ReLU it recovers {percent(released)} on "
+        f"average, but the {len(alone)} networks differ: on {low} of them it recovers less than three tenths, on "
+        f"{high} more than nine tenths.",
         "Twenty untrained networks on MNIST, one step. Averaged over all batch sizes above two, each network with the "
         f"ReLU leaks {percent(rates['resnet20-relu'].min())} to {percent(rates['resnet20-relu'].max())} of the "
         f"labels. Networks without it leak between {percent(rates['resnet20'].min())} and "
@@ -171,7 +173,7 @@ def guess() -> Finding:
         f"*even-split baseline*) already scores {percent(free['random'])} and {percent(free['uniform'])}, because 64 "
         "labels of ten classes are nearly uniform.",
         "64 labels per batch; the baseline was measured on 2,000 batches. This concerns 6 of the 25 entries of the "
-        "paper's table, of which 15 have ten classes. With 100 classes the baseline reaches only "
+        "paper's table; 15 of the 25 have ten classes. With 100 classes the baseline reaches only "
         f"{percent(many['random'])} on random and {percent(many['uniform'])} on uniform batches.",
         "gdbr",
         "tab-gdbr-1",
@@ -207,12 +209,12 @@ def training() -> Finding:
         f"other networks recovers {other}, and a baseline that knows only the class shares recovers {guess}. For "
         f"batches of 512, our attack recovers {ours_512}, the other attack {other_512} and the baseline {guess_512}.",
         "Ten networks with ten updates each, one step; brackets: 95 % intervals over the networks. The other attack "
-        "was chosen beforehand on three other networks, among the attacks that answer every update. It is Decaf (our "
-        "reimplementation) for batches of 8 and 512, and RLU-WH (our variant of RLU) for batches of 32 and 128. For "
-        f"512 the choice was close: Decaf recovered {100 * close['after Decaf']:.1f} %, RLU-WH "
+        "was chosen beforehand on three other networks, among the attacks that give an answer for every update. It is "
+        "Decaf (our reimplementation) for batches of 8 and 512, and RLU-WH (our variant of RLU) for batches of 32 and "
+        f"128. For 512 the choice was close: Decaf recovered {100 * close['after Decaf']:.1f} %, RLU-WH "
         f"{100 * close['RLU, whole head']:.1f} %. SPEAR (our reimplementation) was not eligible, because it rejects "
         "some updates: on the three networks it recovers all labels of 12 of 20 batches of 8 and rejects the others. "
-        "Large batches with uniformly drawn labels reveal hardly more than the baseline scores.",
+        "From large batches with uniformly drawn labels, the attacks recover hardly more than the baseline.",
         "arena",
         "arena-anew",
     )

@@ -88,8 +88,8 @@ def first_batch(cache: HeadPass, y: Tensor) -> tuple[str, str]:
         "<summary>Why is one label of the first batch wrong?</summary>The attack of this demo, LLG, estimates that one"
         f" sample lowers the sum of its class by {-impact:.2f}. In truth one sample lowers the sum of its class by"
         f" {lowers:.2f}, and each sample of another class raises that sum by {raises:.2f}. The sum of class {most} is"
-        f" {sums[most]:.2f}. By LLG's estimate these are {sums[most] / impact:.1f} samples, but the batch has"
-        f" {truth[most]}. So LLG gives class {most} one label too many, and class {next_most} one too few."
+        f" {sums[most]:.2f}. By LLG's estimate this takes {sums[most] / impact:.1f} samples of the class, but the"
+        f" batch has {truth[most]}. So LLG gives class {most} one label too many, and class {next_most} one too few."
     ).replace("is -", "is −")
     return without_javascript(sums, truth, inferred), sentences
 
@@ -122,7 +122,7 @@ def fragment() -> str:
         "<figcaption>Sums of the last layer's gradient by class. Outlines: the sums in the update. Filled: the same"
         " sums after LLG has subtracted its estimate of one sample for each inferred label; orange is negative. The"
         f" network is an untrained LeNet; all is computed in this page. The button <i>Random"
-        " batch</i> draws from a random few of the digits, so a batch often has an image twice. Over"
+        " batch</i> picks a few digits at random and draws only from these, so a batch often has an image twice. Over"
         f" {TRIED:,} such batches LLG infers {100 * mean:.1f}&nbsp;% of the labels (95&nbsp;% interval:"
         f" {100 * low:.1f} to {100 * high:.1f}&nbsp;%).</figcaption></figure>"
     )
