@@ -230,7 +230,7 @@ def bridged() -> Slider:
     drawing += "".join(pairs(recovered, truth, 70, 560, 1.2 * float(truth.max())))
     frames.append(Frame("6, server", drawing, f"less the mean softmax, times −{size}: {right} of {size} labels"))
     message = (
-        "Steps 1 to 5: gradients of an untrained LeNet, true ones grey, the server's estimates green, with the true "
-        "values as lines. Step 6: the counts that follow, beside the true ones."
+        "Steps 1 to 5 show gradients of an untrained LeNet: the true ones in grey, the server's estimates in green "
+        "with the true values as lines. Step 6 shows the counts that follow, beside the true ones."
     )
     return Slider("Step", message, frames)
