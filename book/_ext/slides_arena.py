@@ -31,7 +31,8 @@ def answers() -> Slider:
         frames.append(Frame(ATTACKS.get(name, name), drawing, words))
     message = (
         "True counts of a trained LeNet's batch (grey), and the attack's counts, green where they are right. The "
-        "attacks are ordered by their labels right in this one batch; a random guess can be ahead there by luck."
+        "attacks are ordered by how many labels they get right in this one batch; a random "
+        "guess can be ahead there by luck."
     )
     return Slider("Attack", message, frames)
 
