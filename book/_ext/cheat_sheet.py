@@ -45,8 +45,8 @@ def labels() -> str:
     lines = [("nothing but the class shares", [f"class-prior baseline, {guess[state]:.0%}" for state in STATES])]
     for rung, words in KNOWLEDGE.items():
         lines.append((words, [attack_at(best.loc[rung, state]) for state in STATES]))
-    late = [f"{{ref}}`separate the sums <arena-waiting>`, {waited[state, rounds]:.0%}" for state in STATES]
-    lines.append((f"the sums of {rounds} rounds on the same labels", late))
+    late = [f"{{ref}}`PROLIN (reimplemented) <arena-waiting>`, {waited[state, rounds]:.0%}" for state in STATES]
+    lines.append((f"the sums of {rounds} rounds of clients whose labels stay the same", late))
     columns = ["The attacker has", *(f"Attack, {state} network" for state in STATES)]
     return markdown(pd.DataFrame([[words, *cells] for words, cells in lines], columns=columns), wide=False)
 
@@ -63,13 +63,13 @@ def images() -> str:
             agic,
             f"{alone:.1f} dB (flat grey: {grey_images:.1f} dB)",
         ),
-        ("four local steps of it", agic, f"{steps:.1f} dB, no more than flat grey"),
+        ("four local steps of one image each, same network", agic, f"{steps:.1f} dB, no more than flat grey"),
         (
             "a fully connected first layer's gradient",
             "{ref}`divide by the bias <beyond-first-layer>`",
             "exact in small batches",
         ),
-        ("a transformer's gradient", "{ref}`DAGER <beyond-dager>`", "exact for fewer tokens than directions"),
+        ("a transformer's gradient", "{ref}`DAGER <beyond-dager>`", "exact for fewer tokens than vector entries"),
     ]
     return markdown(pd.DataFrame(lines, columns=["The client shares", "Attack", "Result"]), wide=False)
 
