@@ -4,17 +4,16 @@ These are the pictures in `book/figures/`, which hold their numbers as text, and
 its own cards when it is built. A test compares what is committed with the records.
 """
 
-import io
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib as mpl
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
+from render import save
 
 from fedleak import models
 from fedleak.data import title
@@ -282,16 +281,9 @@ def pictures() -> Iterator[tuple[Path, Finding]]:
 
 def main() -> None:
     """Write the pictures, and the README's finding."""
-    with mpl.rc_context():
-        sns.set_theme(style="whitegrid", palette="colorblind", font_scale=0.9)
-        mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "fedleak", "font.sans-serif": ["DejaVu Sans"]})
-        for path, finding in pictures():
-            stream = io.StringIO()
-            drawn(finding).savefig(stream, format="svg", metadata={"Date": None, "Description": finding.says()})
-            path.write_text(
-                "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n", encoding="utf-8"
-            )
-            print(path, finding.says())
+    for path, finding in pictures():
+        save(partial(drawn, finding), path, Description=finding.says())
+        print(path, finding.says())
     readme = paths.root() / "README.md"
     readme.write_text(BETWEEN.sub(lambda _: in_the_readme(), readme.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -13,7 +13,7 @@ from sphinx.util import logging
 logger = logging.getLogger(__name__)
 
 MODULES = (
-    *("generated", "cartoons", "cheat_sheet", "citing", "equations", "findings", "gallery", "letters"),
+    *("generated", "cartoons", "cheat_sheet", "citing", "equations", "findings", "gallery", "growth", "letters"),
     *("overview", "pictures", "sliders", "threat_models", "touch"),
     *(f"notebooks.{page}.notes" for page in ("filters", "guard", "privacy", "proofs")),
 )

@@ -1,9 +1,15 @@
-"""Render cards and references for the pages, and escape Markdown."""
+"""Render cards, references and drawn figures for the pages, and escape Markdown."""
 
+import io
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
 
 from notebooks.show import number as number
 from notebooks.show import table as table
@@ -30,3 +36,13 @@ def cards(frame: pd.DataFrame, columns: str) -> str:
     """Return a card for each row, its ``title`` and ``text``; ``columns`` side by side ("1 2": narrow, wide)."""
     parts = [f":::{{grid-item-card}} {row.title}\n{row.text}\n:::\n" for row in frame.itertuples()]
     return "\n".join([f"::::{{grid}} {columns}\n:gutter: 3\n", *parts, "::::\n"])
+
+
+def save(draw: Callable[[], Figure], path: Path, **metadata: str) -> None:
+    """Write a figure as an SVG that names its fonts, in the style of the front page."""
+    stream = io.StringIO()
+    with mpl.rc_context():
+        sns.set_theme(style="whitegrid", palette="colorblind", font_scale=0.9)
+        mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "fedleak", "font.sans-serif": ["DejaVu Sans"]})
+        draw().savefig(stream, format="svg", metadata={"Date": None, **metadata})
+    path.write_text("\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n", encoding="utf-8")

@@ -61,7 +61,9 @@ def test_the_equations_have_one_solution_up_to_half_the_classes():
     def strange(count):
         weight, inputs, _, gradient = samples(count)
         space = head_splitting.find_space(count * gradient, count)
-        solutions, _ = head_splitting.search_samples(space, weight, torch.Generator().manual_seed(0))
+        solutions, _ = head_splitting.search_samples(
+            space, weight, torch.arange(len(weight)), torch.Generator().manual_seed(0)
+        )
         return int((torch.cdist(solutions, inputs).amin(1) > 1e-3 * inputs.norm(dim=1).mean()).sum())
 
     assert strange(6) == 0
@@ -74,6 +76,14 @@ def test_all_labels_are_proven_for_a_network_without_relu(precision):
     result = head_splitting.prepare(model).recover(fedsgd(model, x, y))
     assert torch.equal(result.counts, y.bincount(minlength=N))
     assert torch.equal(result.proven, result.counts)
+
+
+def test_many_samples_of_many_classes_are_refused_with_the_time():
+    model = nn.Linear(2000, 1000)
+    update = fedsgd(model, torch.rand(128, 2000), torch.arange(128))
+    with pytest.raises(ValueError, match=r"128 samples of 1,000 classes would take \d+ minutes"):
+        head_splitting.prepare(model).recover(update)
+    assert not head_splitting.has_few_samples(model, None, 128)
 
 
 def images(count=20):

@@ -44,6 +44,10 @@ SAME_INPUT_DISTANCE = 0.01
 """Relative distance below which two inputs are the same sample's."""
 MAX_MISFIT = 0.01
 """Largest deviation of the samples' joint solution from the equations of G, as entries of a unit matrix."""
+STARTING_LABELS, LABELS_PER_SAMPLE = 64, 8
+"""Labels from which a search starts, or so many a sample if that is more: those with the gradient's longest rows."""
+MAX_PRODUCTS, PRODUCTS_PER_SECOND = 2e11, 4e8
+"""Most products of one search, as `products` counts them, and how many a core makes in a second."""
 MAX_LOGITS_AT_ONCE = 2**22
 """Largest number of logits that a search holds in memory."""
 
@@ -128,10 +132,12 @@ def solve_samples(space: SampleSpace, weight: Tensor, labels: Tensor, start: Ten
     return state[0], state[-1].norm(dim=1)
 
 
-def search_samples(space: SampleSpace, weight: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return the distinct solutions from starts of every label: inputs ``[k, d + 1]`` and labels ``[k]``."""
+def search_samples(
+    space: SampleSpace, weight: Tensor, candidates: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Return the distinct solutions from starts of every candidate: inputs ``[k, d + 1]`` and labels ``[k]``."""
     middle, last_row, samples = space.middle, space.inputs[-1], space.inputs.shape[1]
-    labels = torch.arange(len(weight), device=last_row.device).repeat(STARTS_PER_LABEL)
+    labels = candidates.repeat(STARTS_PER_LABEL)
     start = torch.randn(len(labels), samples, generator=generator, dtype=last_row.dtype).to(last_row)
     start = start * middle.norm() * START_SPREAD
     start = middle + start - (start @ last_row)[:, None] * middle
@@ -157,7 +163,10 @@ def split(gradient: Tensor, weight: Tensor, samples: int, seed: int = 0) -> tupl
     full_space, remainder = find_space(total, samples), total
     inputs, labels = total.new_zeros(0, total.shape[1]), torch.zeros(0, dtype=torch.long, device=total.device)
     for _ in range(MAX_SEARCHES):
-        new_inputs, new_labels = search_samples(find_space(remainder, samples - len(labels)), weight, generator)
+        # A class without samples has a long row only where the model takes samples for it: few classes a sample.
+        longest = remainder.norm(dim=1).topk(starting_labels(len(weight), samples)).indices.sort().values
+        space = find_space(remainder, samples - len(labels))
+        new_inputs, new_labels = search_samples(space, weight, longest, generator)
         inputs, labels = torch.cat([inputs, new_inputs]), torch.cat([labels, new_labels])
         if len(labels) >= samples:
             break
@@ -177,10 +186,21 @@ def compute_errors(inputs: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
     return (inputs @ weight.T).softmax(1) - nn.functional.one_hot(labels, len(weight)).to(weight)
 
 
+def starting_labels(classes: int, samples: int) -> int:
+    """Return from how many labels a search starts."""
+    return min(classes, max(STARTING_LABELS, LABELS_PER_SAMPLE * samples))
+
+
+def products(classes: int, samples: int) -> int:
+    """Return about how many products a search takes: the square of a Jacobian ``[n, B]`` in each step of each start."""
+    return ITERATIONS * STARTS_PER_LABEL * starting_labels(classes, samples) * classes * samples**2
+
+
 def has_few_samples(model: nn.Module, _: Tensor | None, samples: int) -> bool:
     """Return whether one of the two searches handles this number of samples: below n, up to n / 2 or a small limit."""
     classes = head(model).layer.out_features
-    return samples < classes and samples <= max(joint.MAX_SAMPLES, classes // 2)
+    few = samples <= classes // 2 and products(classes, samples) <= MAX_PRODUCTS
+    return samples < classes and (few or samples <= joint.MAX_SAMPLES)
 
 
 @attack(
@@ -224,6 +244,12 @@ def prepare(model: nn.Module, aux: Images | None = None) -> Prepared:
             raise ValueError(
                 f"head splitting reads one step of at most half as many samples as the {n} classes, with auxiliary "
                 f"images of fewer samples than classes; got {update.steps} steps, {samples} samples"
+            )
+        if 2 * samples <= n and (needed := products(n, samples)) > MAX_PRODUCTS:
+            minutes = needed / PRODUCTS_PER_SECOND / 60
+            raise ValueError(
+                f"head splitting of {samples} samples of {n:,} classes would take {minutes:,.0f} minutes a search: "
+                "use ilrg or LLG, which name labels from sums of rows"
             )
         gradient, labels = whole_gradient(update, model), None
         if 2 * samples <= n:
