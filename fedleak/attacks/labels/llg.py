@@ -265,6 +265,8 @@ def prepare(
     @cache
     def measure_impact_and_offset(samples: int, steps: int) -> tuple[Tensor, Tensor]:
         index_shape = (runs, n, -(-samples // steps))
+        if aux in ("zeros", "ones"):  # two equal images have the mean gradient of any number, also for batch norm
+            index_shape = (1, n, min(2, index_shape[-1]))
         if (size := math.prod(index_shape)) > MAX_PROBE_IMAGES:
             raise ValueError(f"{runs} probe batches for each label would take {size:,} images: use LLG, or fewer runs")
         generator = torch.Generator().manual_seed(seed)
@@ -277,9 +279,7 @@ def prepare(
                 gib = entries * 4 / 2**30
                 raise ValueError(f"{size:,} random dummy images would take {gib:,.0f} GiB: use 'zeros', or fewer runs")
             pool = dummy_images(aux, size, of_one, generator)
-            # Two equal images have the mean gradient of any number, also for batch norm.
-            copies = index_shape if aux == "random" else (1, n, min(2, index_shape[-1]))
-            index = torch.arange(math.prod(copies)).view(copies) % len(pool)
+            index = torch.arange(size).view(index_shape) % len(pool)
         pool, index, sizes = as_inputs(pool, model), index.to(layer.weight.device), (samples / steps, steps)
         if batch_dependent(model):
             return impact_and_offset(probe(model, pool, index).double(), *sizes)

@@ -24,7 +24,7 @@ RANK_TOLERANCE, SLACK = 1e-6, 1e-4
 """Share of the largest singular value below which others count as 0; how far below 0 an r_j may be if r_c is -1."""
 MAX_SLACK = 0.1
 """Slack above which classes that do not occur were separable, too: 8 for 6 in a batch, in half precision."""
-MAX_ENTRIES = 2**27
+MAX_ENTRIES = 2**25
 """Most entries of all classes' linear programs: a minute of a core, or two."""
 
 
