@@ -9,7 +9,7 @@ from render import save
 
 from fedleak_book import paths
 from notebooks import plots
-from notebooks.show import table
+from notebooks.show import ATTACKS, table
 
 MEASURABLE = 0.05
 """Processor seconds below which a time is mostly the call's, so that no exponent is fitted to it."""
@@ -62,7 +62,14 @@ def drawn() -> Figure:
     figure = Figure(figsize=(6.4, 3.9), layout="constrained")
     axes, styles = figure.subplots(), plots.style_of(list(found.attack.unique()))
     for name, line in found.groupby("attack", sort=False):
-        axes.plot(line.classes, line.seconds, color=styles[name][0], marker=styles[name][1], markersize=5, label=name)
+        axes.plot(
+            line.classes,
+            line.seconds,
+            color=styles[name][0],
+            marker=styles[name][1],
+            markersize=5,
+            label=ATTACKS.get(name, name),
+        )
     ends = np.array([10, 10000])
     for power, label in ((1, "$n$"), (2, "$n^2$")):
         axes.plot(ends, 1e-3 * (ends / 10.0) ** power, color="grey", linestyle=":", linewidth=1)

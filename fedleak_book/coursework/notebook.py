@@ -50,7 +50,7 @@ class Program(NamedTuple):
             try:
                 code = compile(cell, str(path), "exec", flags)
                 flags |= code.co_flags & __future__.annotations.compiler_flag
-                if inspect.isawaitable(waiting := eval(code, namespace)):
+                if inspect.iscoroutine(waiting := eval(code, namespace)):
                     asyncio.run(waiting)
             except (Exception, SystemExit) as error:
                 failure = failure or error
