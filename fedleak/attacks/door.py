@@ -132,7 +132,7 @@ def enter(
     Parameters
     ----------
     model
-        The caller's model, or a list of models for a server that sends them. Anything else is handed on as it is.
+        The caller's model, or a list of models for a server that sends them.
     make
         ``make(model)`` prepares the attack for the model inside of its wrappers; for a list, for the list of these.
     checks
@@ -142,14 +142,16 @@ def enter(
     shape
         Shape of one input, if the attack's arguments show it (`given_shape`).
     """
-    if isinstance(model, Mapping | type | Update):
-        kind = model.__name__ if isinstance(model, type) else type(model).__name__
-        raise ValueError(f"an attack's model is the nn.Module before the round, not a {kind}: build it, load its state")
-    is_list = isinstance(model, Sequence) and len(model) > 0
-    models = list(model) if is_list else [model]
-    if not all(isinstance(m, nn.Module) for m in models):
-        return make(model)
-    models = [inner_model(m) for m in models]
+    is_list = isinstance(model, list | tuple) and len(model) > 0
+    for one in model if is_list else [model]:
+        if not isinstance(one, nn.Module):
+            kind = one.__name__ if isinstance(one, type) else type(one).__name__
+            raise ValueError(
+                f"an attack's model is the nn.Module before the round, not a {kind}: build it, load its state"
+            )
+    if is_list and checks:
+        raise ValueError(f"this attack reads updates of one model, not of {len(model)}: call it for each")
+    models = [inner_model(m) for m in (model if is_list else [model])]
     first, dropout = models[0], nn.modules.dropout._DropoutNd
     active = [n for n, m in first.named_modules() if isinstance(m, dropout) and m.training and m.p > 0 and is_list]
     embeddings = f"dropout is active ({', '.join(active)}): the clients' embeddings are random, not preset"

@@ -79,6 +79,8 @@ class Prepared:
         `fedleak.attacks.registry.INPUTS`. Raises `WithheldParameter` or `ValueError` as the attack documents;
         `TypeError` if the attack returns no counts.
         """
+        if isinstance(update, list | tuple):
+            raise ValueError(f"{self.attack} reads one update: call it for each of the {len(update)}")
         started = time.perf_counter()
         recovered = self.read(update, **of_the_update)
         result = recovered if isinstance(recovered, Result) else Result(recovered)

@@ -135,7 +135,7 @@ def draw(images: Images, labels: Tensor, generator: Generator) -> Tensor:
 def _multiplicity(rows: Tensor) -> Tensor:
     """Return how often each label occurs in its own row, without counts ``[rows, classes]``."""
     parts = []
-    for part in rows.split(max(1, 2**22 // rows.shape[1])):
+    for part in rows.contiguous().split(max(1, 2**22 // rows.shape[1])):
         in_order = part.sort(dim=-1).values
         parts.append(torch.searchsorted(in_order, part, right=True) - torch.searchsorted(in_order, part))
     return torch.cat(parts)

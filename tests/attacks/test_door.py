@@ -197,9 +197,20 @@ def test_an_update_that_is_zero_everywhere_is_refused():
             attack_it(zero, model)
 
 
-@pytest.mark.parametrize(
-    "other", [{}, nn.Linear, Update({"w": torch.ones(1)}, "gradient", 1)], ids=["state", "class", "update"]
-)
+@pytest.mark.parametrize("other", [{}, nn.Linear, Update({"w": torch.ones(1)}, "gradient", 1), None, [None]])
 def test_other_than_a_model_is_refused(other):
     with pytest.raises(ValueError, match=r"an attack's model is the nn\.Module before the round, not a "):
         llg.recover(Update({"w": torch.ones(1)}, "gradient", 1), other)
+
+
+def test_several_models_or_updates_are_refused_where_one_is_read():
+    model = network()
+    update = sample(model)
+    with pytest.raises(ValueError, match="one model"):
+        llg.recover(update, [model])
+    with pytest.raises(ValueError, match="one update"):
+        llg.recover([update, update], model)
+    with pytest.raises(ValueError, match="labels"):
+        invg.reconstruct(update, model, labels="ab")
+    with pytest.raises(ValueError, match="snapshots"):
+        invg.reconstruct(update, model, labels=torch.zeros(update.samples).long(), snapshots=5)

@@ -54,6 +54,8 @@ def invert(
         any. By default images are pixels in [0, 1], and rows, signals and sequences have no range.
     """
     whole_number("iterations", iterations)
+    if isinstance(snapshots, int):
+        raise ValueError(f"snapshots are numbers of iterations, such as [10, 100]; got {snapshots}")
     problem = Problem(views, descent, shape, box)
     dummies = problem.start(seed)
     with _single_precision(), _freed_memory_kept(), _second_derivatives(), quiet(*[view.net for view in views]):

@@ -61,6 +61,8 @@ def labelled(
         raise ValueError("nothing to invert: no updates")
     if labels is None:
         labels = torch.stack([inferred(u, model, rule) for u in update_list])
+    if isinstance(labels, str) or not isinstance(labels, Tensor | Sequence):
+        raise ValueError(f"labels are a tensor of whole numbers [updates, samples], got {labels!r}")
     return update_list, as_labels(torch.as_tensor(labels)).reshape(len(update_list), -1)
 
 
