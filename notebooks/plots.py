@@ -182,8 +182,16 @@ def curves(
         handles, names = [*handles, handle], [*names, name]
     most = min(2 * columns, 6) if columns > 1 else 3
     even = math.ceil(len(names) / math.ceil(len(names) / most))  # per line
-    look = {"ncols": even, "frameon": False, "fontsize": SMALL}
-    figure.legend(
-        handles, names, loc="outside upper center", **look
-    )  # in view while the first panels are
+    look = {"frameon": False, "fontsize": SMALL, "loc": "outside upper center"}
+    legend = figure.legend(
+        handles, names, ncols=even, **look
+    )  # seen with the first panels
+    figure.draw_without_rendering()
+    while (
+        legend.get_window_extent().width > figure.bbox.width and even > 1
+    ):  # else all would shrink
+        even -= 1
+        legend.remove()
+        legend = figure.legend(handles, names, ncols=even, **look)
+        figure.draw_without_rendering()
     return figure

@@ -61,7 +61,7 @@ def masked(updates, protocol, aggregate, name):
 
 def condition(cells):
     """Draw the condition number by number of clients, with a line per recipe and a panel per network and mode."""
-    figure, axes = _panels(2, 3, (8.4, 5.0), sharey=True)
+    figure, axes = _panels(2, 3, (8.0, 5.0), sharey=True)
     style = plots.style_of(RECIPES)
     groups = cells.groupby(["net", "mode"], sort=False)
     for ax, ((net, mode), panel) in zip(axes, groups, strict=True):
@@ -80,7 +80,7 @@ def condition(cells):
         ax.set_ylabel("condition number")
     bound.set_label("exact below, by the bound")
     handles = axes[-1].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside upper center", ncols=4)
+    figure.legend(*handles, loc="outside upper center", ncols=3)
     return figure
 
 
