@@ -107,7 +107,7 @@ def system() -> Slider:
     frames = [Frame("0", drawing([]), "no sample yet; the marks are the client's update")]
     for k, label in enumerate(order):
         off = (sums[k] - sent).abs().max()
-        words = f"a sample of class {label} leaves the bars off the marks by {float(off):.1f} at most"
+        words = f"after a sample of class {label} the bars differ from the marks by at most {float(off):.1f}"
         frames.append(Frame(str(k + 1), drawing(order[: k + 1]), words))
     right = int(torch.minimum(recovered, truth).sum())
     message = (
@@ -214,10 +214,10 @@ def bridged() -> Slider:
             withheld,
             None,
             "at the outputs",
-            f"withheld, because it reveals the labels: the network predicts {named}, the batch has {negative}",
+            f"this gradient is withheld, because it reveals the labels {negative}; the network predicts {named}",
         ),
         (below, None, "one layer below", f"the known last layer spreads it over {len(below)} features"),
-        (start * features.outputs, None, "gradient times feature", "computed from shared rows and known weights"),
+        (start * features.outputs, None, "gradient times feature", "their product, from shared rows and known weights"),
         (start, below, "one layer below", f"divided by other images' mean features: {off(start, below)}"),
         (arrived, withheld, "at the outputs", f"the last layer crossed: {off(arrived, withheld)}"),
     ]
@@ -228,7 +228,7 @@ def bridged() -> Slider:
     ]
     drawing = text(10, 14, "true / recovered count", "start")
     drawing += "".join(pairs(recovered, truth, 70, 560, 1.2 * float(truth.max())))
-    frames.append(Frame("6, server", drawing, f"less the mean softmax, times −{size}: {right} of {size} labels"))
+    frames.append(Frame("6, server", drawing, f"minus the mean softmax, then times −{size}: {right} of {size} labels"))
     message = (
         "Steps 1 to 5 show gradients of an untrained LeNet: the true ones in grey, the server's estimates in green "
         "with the true values as lines. Step 6 shows the counts that follow, beside the true ones."
