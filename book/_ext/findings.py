@@ -81,8 +81,8 @@ def clients() -> Finding:
         f"If this input is one constant per client (0.1, 0.2, …), the server recovers {percent(constant)} of the "
         f"label counts of 100 clients. If it is a random vector per client (our variant), it recovers "
         f"{percent(vector)}. Log-spaced constants also gave {percent(log)}, but we ran only {few} trials.",
-        "VGG-11 on CIFAR-10, 64 images per client. Each point is a mean of ten trials, of twenty for five clients, and "
-        "of fewer for log-spaced constants. The paper prescribes one constant per client but prints no values, and "
+        "VGG-11 on CIFAR-10, 64 images per client. Each point is a mean of ten trials (twenty for five clients, "
+        "fewer for log-spaced constants). The paper prescribes one constant per client but prints no values, and "
         "success depends on them: on ResNet-18, the constants 0.1, 0.2, … suffice.",
         "lia_sa",
         "fig-lia-3",
@@ -108,7 +108,7 @@ def compression() -> Finding:
         f"code deletes whole tensors instead, and LLG+ recovers {percent(released)}, less than a random guess "
         f"({percent(guess)}).",
         "Untrained CNN on MNIST, one step, 400 trials. We think that this error in the released code explains why "
-        "compression protects in the paper's figure, because with the compression of the paper's text LLG+ stays far "
+        "compression protects in the paper's figure, because with compression as its text describes it LLG+ stays far "
         "above a random guess.",
         "llg",
         "fig-llg-7",
@@ -171,8 +171,8 @@ def guess() -> Finding:
         + "Predicting every class equally often (the "
         f"*even-split baseline*) already scores {percent(free['random'])} and {percent(free['uniform'])}, because 64 "
         "labels of ten classes are nearly uniform.",
-        "64 labels per batch; the baseline was measured on 2,000 batches. This concerns 6 of the 25 entries of the "
-        "paper's table; 15 of the 25 have ten classes. With 100 classes the baseline reaches only "
+        "64 labels per batch; the baseline was measured on 2,000 batches. The printed ranges cover 6 of the 25 entries "
+        "of the paper's table; 15 of the 25 have ten classes. With 100 classes the baseline reaches only "
         f"{percent(many['random'])} on random and {percent(many['uniform'])} on uniform batches.",
         "gdbr",
         "tab-gdbr-1",

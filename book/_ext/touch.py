@@ -119,9 +119,9 @@ def fragment() -> str:
         '<p class="control" hidden><label><b>3. You are the server: infer the labels.</b> '
         '<input type="range" min="0" step="1"> <output></output></label></p>'
         f'<p class="status" aria-live="polite"></p>{table}<details>{why}</details>'
-        "<figcaption>Sums of the last layer's gradient by class. Outlines: the sums in the update. Filled: the same"
-        " sums after LLG has subtracted its estimate of one sample for each inferred label; orange is negative. The"
-        f" network is an untrained LeNet; all is computed in this page. The button <i>Random"
+        "<figcaption>Sums of the last layer's gradient by class. Outlines: the sums in the update. Filled: what is"
+        " left of each sum after LLG has subtracted one sample's estimated share per inferred label; orange is"
+        f" negative. The network is an untrained LeNet; all is computed in this page. The button <i>Random"
         " batch</i> picks a few digits at random and draws only from these, so a batch often has an image twice. Over"
         f" {TRIED:,} such batches LLG infers {100 * mean:.1f}&nbsp;% of the labels (95&nbsp;% interval:"
         f" {100 * low:.1f} to {100 * high:.1f}&nbsp;%).</figcaption></figure>"

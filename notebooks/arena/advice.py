@@ -42,7 +42,7 @@ def advise_on_networks(run):
         f"{write_percent(row[large])} ({title(net)})" for net, row in old.iterrows()
     )
     yield (
-        f"**Do not rely on large batches.** From {large} samples the best attack still recovers {per_network} of a trained network's labels, and from {small} samples at least {write_percent(old[small].min())}",
+        f"**Do not rely on large batches.** In batches of {large} the best attack still recovers {per_network} of the labels on trained networks, and in batches of {small} at least {write_percent(old[small].min())}",
         BOARD,
         (old[large] > old[small] - 0.1).all(),
     )
@@ -50,7 +50,7 @@ def advise_on_networks(run):
         "attack == 'after SPEAR' and state == 'trained' and batch_size == @small"
     )["iacc"]
     yield (
-        f"**Do not send updates of a handful of samples**, because they can be split exactly. Our reimplementation of SPEAR recovers all labels of {exact.count()} of {len(exact)} batches of {small} from a trained LeNet, without any images",
+        f"**Do not send updates of a handful of samples**, because an attack can split them into single samples exactly. Our reimplementation of SPEAR recovers all labels of {exact.count()} of {len(exact)} batches of {small} from a trained LeNet, without any images",
         SPLITTING,
         exact.count() > 0 and exact.min() == 1,
     )
@@ -68,7 +68,7 @@ def advise_on_local_steps(run):
     best = best.drop("FedSGD", errors="ignore")
     least, low, high = best["untrained"].min(), *best["trained"].agg(["min", "max"])
     yield (
-        f"**Do not rely on local steps or on the training scheme.** Under each of {len(best)} schemes (seven federated algorithms, FedAvg with two numbers of steps) the best attack recovers at least {write_percent(least)} of an untrained LeNet's labels, and {write_percent(low)} to {write_percent(high)} of a trained one's",
+        f"**Do not rely on local steps or on the training scheme.** Under each of {len(best)} schemes (seven federated algorithms, one of them, FedAvg, with two numbers of steps) the best attack recovers at least {write_percent(least)} of an untrained LeNet's labels, and {write_percent(low)} to {write_percent(high)} of a trained one's",
         CONDITIONS,
         least > 0.8,
     )
