@@ -86,7 +86,7 @@ def condition(cells):
 
 def curve(lines):
     """Draw length and angle of e(C), from ``{(net, mode): (levels, embeddings, embedding at C = 1)}``."""
-    figure, (norms, right) = _panels(1, 2, (8.4, 3.2))
+    figure, (norms, right) = _panels(1, 2, (8.2, 3.4))
     for (net, mode), (levels, e, last) in lines.items():
         angle = torch.cosine_similarity(e, last[None]).clamp(-1, 1).arccos()
         look = dict(marker=".", label=f"{models.title(net)}, {MODES[mode]}")
@@ -95,7 +95,7 @@ def curve(lines):
     norms.set(xlabel="C", ylabel="‖a(C)‖ / ‖a(1)‖")
     right.set(xlabel="C", ylabel="angle to a(1) [degrees]")
     figure.legend(
-        *norms.get_legend_handles_labels(), loc="outside upper center", ncols=4, **TEXT
+        *norms.get_legend_handles_labels(), loc="outside upper center", ncols=3, **TEXT
     )
     return figure
 
