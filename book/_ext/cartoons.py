@@ -25,7 +25,7 @@ class Cartoon(NamedTuple):
 CARTOONS = (
     Cartoon("Eavesdropper: LLG", 1, ("one update,", "read on its way"), ("server", "honest"), "wire"),
     Cartoon("Curious server: RLU, AGIC", 1, ("one update",), ("server", "has the model"), "server"),
-    Cartoon("Last layer withheld: GDBR", 1, ("one update", "without its", "last layer"), ("server",) * 1, "server"),
+    Cartoon("Last layer withheld: GDBR", 1, ("one update", "without its", "last layer"), ("server",), "server"),
     Cartoon("Secure aggregation: arena", 3, ("the sum", "of all updates"), ("server", "curious"), "server", "withheld"),
     Cartoon("Malicious server: LIA-SA", 3, ("the sum", "of all updates"), ("server", "sets models"), "server",
             "withheld", True),

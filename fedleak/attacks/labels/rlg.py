@@ -25,7 +25,7 @@ RANK_TOLERANCE, SLACK = 1e-6, 1e-4
 MAX_SLACK = 0.1
 """Slack above which classes that do not occur were separable, too: 8 for 6 in a batch, in half precision."""
 MAX_ENTRIES = 2**25
-"""Most entries of all classes' linear programs: a minute of a core, or two."""
+"""Most entries of all classes' linear programs: less than a minute of a core."""
 
 
 def find_separable_classes(gradient: Tensor, samples: int) -> tuple[Tensor, float]:

@@ -45,7 +45,7 @@ SAME_INPUT_DISTANCE = 0.01
 MAX_MISFIT = 0.01
 """Largest deviation of the samples' joint solution from the equations of G, as entries of a unit matrix."""
 STARTING_LABELS, LABELS_PER_SAMPLE = 64, 8
-"""Labels from which a search starts, or so many a sample if that is more: those with the gradient's longest rows."""
+"""Fewest labels from which a search starts, and labels per sample; it takes those with the gradient's longest rows."""
 MAX_PRODUCTS, PRODUCTS_PER_SECOND = 2e11, 4e8
 """Most products of one search, as `products` counts them, and how many a core makes in a second."""
 MAX_LOGITS_AT_ONCE = 2**22
@@ -249,7 +249,7 @@ def prepare(model: nn.Module, aux: Images | None = None) -> Prepared:
             minutes = needed / PRODUCTS_PER_SECOND / 60
             raise ValueError(
                 f"head splitting of {samples} samples of {n:,} classes would take {minutes:,.0f} minutes a search: "
-                "use ilrg or LLG, which name labels from sums of rows"
+                "use iLRG or LLG, which infer labels from sums of rows"
             )
         gradient, labels = whole_gradient(update, model), None
         if 2 * samples <= n:
