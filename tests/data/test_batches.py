@@ -73,21 +73,11 @@ def test_drawn_images_have_their_labels_and_repeat_only_small_classes(counts, ba
                 assert len(of_label.unique()) == len(of_label)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"composition": "unbalanced", "n_classes": 1}, "two classes"),
-        ({"composition": "lopsided"}, "lopsided"),
-        *(({size: 0}, size) for size in ("batch_size", "n_classes", "trials", "steps")),
-    ],
-)
-def test_what_cannot_be_composed(changes, message):
-    asked = {"composition": "balanced", "batch_size": 2, "n_classes": 2, "trials": 2, "steps": 2} | changes
-    with pytest.raises(ValueError, match=message):
-        compose(generator=seeded(), **asked)
-
-
-@pytest.mark.parametrize(("label", "message"), [(-1, "0 to 2"), (3, "0 to 2"), (1, "'1'")])
-def test_what_cannot_be_drawn(label, message):
-    with pytest.raises(ValueError, match=message):
-        draw(pool([2, 0, 2]), torch.tensor([[0, label]]), seeded())
+def test_what_cannot_be_composed_or_drawn():
+    wrong = ("two classes", "unbalanced", 2, 1), ("lopsided", "lopsided", 2, 2), ("batch_size", "single", 0, 2)
+    for word, composition, size, classes in wrong:
+        with pytest.raises(ValueError, match=word):
+            compose(composition, size, classes, 2, seeded())
+    for label, word in ((-1, "0 to 2"), (3, "0 to 2"), (1, "'1'")):
+        with pytest.raises(ValueError, match=word):
+            draw(pool([2, 0, 2]), torch.tensor([[0, label]]), seeded())

@@ -1,13 +1,11 @@
 import pickle
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedleak.data import Images
-from fedleak.data.images import stratified_choice
 
 
 def some_images(labels=(0, 0, 1, 1, 1, 2), n_classes=3, **changes):
@@ -40,13 +38,10 @@ def test_texts_are_tokens_and_table_rows_have_any_range(x):
     ("changes", "message"),
     [
         ({"x": torch.full((6, 3), float("nan"))}, "finite"),
-        ({"x": torch.full((6, 3), -1)}, "-1"),
         ({"x": torch.zeros(6, 1, 2, 3, dtype=torch.float64)}, "float32"),
         ({"x": torch.full((6, 1, 2, 3), 1.5)}, r"\[0, 1\]"),
         ({"x": torch.zeros(5, 1, 2, 3)}, "5 images"),
-        ({"y": torch.zeros(6)}, "int64"),
         ({"y": torch.tensor([0, 1, 2, 3, 0, 0])}, r"\[0, 3\)"),
-        ({"classes": (), "x": torch.zeros(0, 1, 2, 3), "y": torch.zeros(0, dtype=torch.int64)}, "class names"),
     ],
 )
 def test_bad_fields_are_refused(changes, message):
@@ -93,14 +88,3 @@ def test_halves_are_disjoint_stratified_and_reproducible(seed, fraction):
     for count in first.class_counts.tolist():
         assert abs(count - 20 * len(first) / 60) < 1
     assert first.digest == images.split_in_two(seed, fraction)[0].digest
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=200), st.data())
-def test_stratified_choice_gives_every_class_its_share(labels, data):
-    labels = np.array(labels)
-    count = data.draw(st.integers(0, len(labels)))
-    chosen = stratified_choice(labels, count, seed=data.draw(st.integers(0, 99)))
-    assert len(set(chosen)) == len(chosen) == count
-    for label in range(10):
-        share = count * (labels == label).sum() / len(labels)
-        assert abs((labels[chosen] == label).sum() - share) < 1 + 1e-9

@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 
 @pytest.mark.parametrize(
     ("inside", "compress", "canonical"),
-    [*zip(readers.MNIST_FOLDERS, (True, False, True), (True, False, False), strict=False)],
+    [(readers.MNIST_FOLDERS[0], True, True), (readers.MNIST_FOLDERS[1], False, False)],
 )
 def test_mnist_is_read_from_either_folder_and_completeness_is_reported(
     tmp_path, inside, compress, canonical, monkeypatch
@@ -42,7 +42,6 @@ def test_mnist_is_read_from_either_folder_and_completeness_is_reported(
     ("file", "content", "message"),
     [
         ("train-images-idx3-ubyte.gz", gzip.compress(bytes(5000))[:-12], "damaged"),
-        ("train-images-idx3-ubyte.gz", gzip.compress(idx(np.zeros((20, 28), "u1"))), "idx"),
         ("train-labels-idx1-ubyte.gz", gzip.compress(idx(np.zeros(19, "u1"))), "19 labels"),
         ("train-labels-idx1-ubyte.gz", gzip.compress(idx(np.full(20, 10, "u1"))), "labels 10"),
     ],

@@ -52,29 +52,18 @@ def test_synthetic_classes_can_be_told_apart():
     assert torch.equal(torch.cdist(test.x.flatten(1), means.flatten(1)).argmin(1), test.y)
 
 
-# What is refused
-
-
 @pytest.mark.parametrize(
-    ("asked", "options", "message"),
-    [
-        (["cifar_10"], {}, "Did you mean 'cifar10'"),
-        (["mnist5k"], {"count": 3}, "count"),
-        (["mnist5k"], {"size": 0}, "size"),
-        (["wine"], {"size": 8}, "wine"),
-        (["photos"], {"size": 200}, "small"),
-    ],
+    ("name", "options", "word"),
+    [("cifar_10", {}, "'cifar10'"), ("mnist5k", {"count": 3}, "count"), ("photos", {"size": 200}, "small")],
 )
-def test_what_cannot_be_asked_for(asked, options, message):
-    with pytest.raises(ValueError, match=message):
-        load(*asked, **options)
+def test_what_cannot_be_asked_for(name, options, word):
+    with pytest.raises(ValueError, match=word):
+        load(name, **options)
 
 
 def test_missing_data_says_what_to_do(tmp_path, monkeypatch):
     with pytest.raises(DataNotFound, match="FEDLEAK_DATA"):
         load("mnist")
-    with pytest.raises(DataNotFound, match="stand-in"):
-        load("mnist", root=tmp_path / "nowhere")
     monkeypatch.setenv("FEDLEAK_DATA", str(tmp_path))
     for name in (known.name for known in catalogue() if not known.embedded):
         with pytest.raises(DataNotFound, match="looked in"):

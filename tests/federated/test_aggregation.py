@@ -85,11 +85,9 @@ def test_what_a_client_sends_says_nothing_about_its_update():
     ("make", "message"),
     [
         (lambda: FixedPoint(bits=1), "bits"),
-        (lambda: FixedPoint(bound=0.0), "bound"),
         (lambda: FixedPoint(bound=1.0).encode(np.array([2.0])), "bound"),
         (lambda: plain_sum([update(0)] * (2**11 + 1), FixedPoint(53)), "64 bits"),
         (lambda: plain_sum([update(0), update(1, kind="delta", lr=0.1)]), "gradients"),
-        (lambda: plain_sum([update(0), update(1, samples=4, steps=2)]), "one step"),
         (lambda: plain_sum([update(0), update(1).without("b")]), "parameters"),
         (lambda: secure_sum([update(0), update(1)], FixedPoint(), threshold=3), "threshold"),
         (lambda: secure_sum([update(0), update(1)], FixedPoint(), dropped=[1]), "1 of 2 clients"),

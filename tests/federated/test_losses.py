@@ -52,10 +52,9 @@ def test_a_multiple_of_the_mean_cross_entropy_has_a_factor(name):
     assert measure_factor(loss, 5, 8) == pytest.approx(factor, rel=1e-3)
 
 
-@pytest.mark.parametrize("batch_size", [3, 8])
 @pytest.mark.parametrize("name", OTHER)
-def test_any_other_loss_has_none(name, batch_size):
-    assert measure_factor(as_loss(OTHER[name]), 5, batch_size) is None
+def test_any_other_loss_has_none(name):
+    assert measure_factor(as_loss(OTHER[name]), 5, 3) is None
 
 
 def test_batches_of_one_sample_show_every_class():
@@ -64,18 +63,11 @@ def test_batches_of_one_sample_show_every_class():
     assert measure_factor(OTHER["weights, sum"], 5, 1) is None
 
 
-@pytest.mark.parametrize(
-    ("loss", "message"),
-    [
-        (nn.CrossEntropyLoss(reduction="none"), "one number"),
-        (lambda z, y: 1.0, "float"),
-        (nn.CrossEntropyLoss(torch.ones(3)), "weight tensor"),
-        (lambda z, y: torch.ones((), requires_grad=True) * 2, "logits"),
-    ],
-)
-def test_a_loss_that_is_none_is_refused(loss, message):
-    with pytest.raises(ValueError, match=message):
-        measure_factor(loss, 5, 8)
+def test_a_loss_that_is_none_is_refused():
+    no_loss = lambda z, y: 1.0, lambda z, y: torch.ones((), requires_grad=True) * 2
+    for loss in (nn.CrossEntropyLoss(reduction="none"), nn.CrossEntropyLoss(torch.ones(3)), *no_loss):
+        with pytest.raises(ValueError, match="loss"):
+            measure_factor(loss, 5, 8)
 
 
 @pytest.mark.parametrize("loss", [OTHER["weights"], MULTIPLES["sum"][0]])

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedleak.attacks.labels.llg import probe
 from fedleak.federated import fedsgd
 from fedleak.models import batch_dependent, build, head, head_pass, input_shape
 from fedleak.models.passes import HeadPass
@@ -91,11 +90,3 @@ def test_input_shape_of_foreign_models():
         model = nn.Sequential(nn.Conv2d(1, 2, 3), pooling, nn.Flatten(), nn.Linear(inputs, 4))
         with pytest.raises(ValueError, match=message):
             input_shape(model)
-
-
-def test_a_probe_batch_of_copies_is_that_of_two():
-    torch.manual_seed(0)
-    body = [nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(3 * 16, 2)]
-    model, images = nn.Sequential(*body).double().train(), torch.rand(2, 1, 6, 6).double()
-    index = torch.arange(2)[None, :, None].expand(1, 2, 9)
-    torch.testing.assert_close(probe(model, images, index), probe(model, images, index[..., :2]))

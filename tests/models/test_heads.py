@@ -146,19 +146,6 @@ def test_a_text_classifier_is_attacked_with_and_without_texts():
             recover()
 
 
-NEGATIVE = {"text": Text(), "vit": vit(), "tanh": small(nn.Tanh()), "elu": small(nn.ELU())}
-
-
-@pytest.mark.parametrize("kind", NEGATIVE)
-def test_llg_warns_where_the_heads_inputs_are_negative(kind):
-    model = NEGATIVE[kind]
-    x = torch.randint(50, (8, 5)) if kind == "text" else torch.rand(8, *input_shape(model))
-    update = fedsgd(model, x, LABELS)
-    for aux in [None] if kind == "text" else [None, "zeros"]:
-        with pytest.warns(UserWarning, match=r"inputs are not negative, and may recover wrong labels here: \d+% of"):
-            llg.recover(update, model, aux)
-
-
 class Cosine(nn.Linear):
     """A linear layer of inputs and weights of length 1."""
 
@@ -166,19 +153,12 @@ class Cosine(nn.Linear):
         return 10 * nn.functional.linear(nn.functional.normalize(x), nn.functional.normalize(self.weight))
 
 
-class Scaled(nn.Linear):
-    """A linear layer whose outputs are divided by a temperature."""
-
-    def forward(self, x):
-        return super().forward(x) / 2
-
-
-@pytest.mark.parametrize("kind", [Cosine, Scaled])
-def test_a_head_with_a_custom_forward_is_refused(kind):
-    named = nn.Sequential(nn.Linear(12, 20), nn.ReLU(), kind(20, 6), nn.Identity())
+def test_a_head_with_a_custom_forward_is_refused():
+    layers = nn.Linear(12, 20), nn.ReLU(), Cosine(20, 6)
+    named = nn.Sequential(*layers, nn.Identity())
     named.head_name = "2"
-    for model in (nn.Sequential(nn.Linear(12, 20), nn.ReLU(), kind(20, 6)), named):
-        with pytest.raises(ValueError, match=kind.__name__):
+    for model in (nn.Sequential(*layers), named):
+        with pytest.raises(ValueError, match="Cosine"):
             head(model)
 
 
