@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedleak import Update, WithheldParameter
-from fedleak.attacks.labels import gi, guess, idlg, llg
+from fedleak.attacks.labels import gi, guess, idlg
 from fedleak.attacks.labels.inputs import row_sums
 from fedleak.data import Images
 from fedleak.federated import fedsgd
@@ -72,15 +72,11 @@ def test_the_prior_guess_follows_the_auxiliary_data_or_the_prior():
             guess.recover_prior(ten, MODEL, aux, prior=torch.tensor(wrong))
 
 
-RULES = [idlg.recover, gi.recover, llg.recover]
-
-
-@pytest.mark.parametrize("recover", RULES)
-def test_a_gradient_withheld_not_finite_or_of_another_model(recover):
+def test_a_gradient_withheld_not_finite_or_of_another_model():
     with pytest.raises(WithheldParameter, match="'weight'"):
-        recover(Update({"bias": torch.ones(3)}, "gradient", samples=1), MODEL)
+        gi.recover(Update({"bias": torch.ones(3)}, "gradient", samples=1), MODEL)
     for bad in (float("nan"), -float("inf")):
         with pytest.raises(ValueError, match="1 of 6 entries of the update's 'weight'"):
-            recover(update([[0.0, 1.0], [bad, 0.0], [0.0, 0.0]]), MODEL)
+            gi.recover(update([[0.0, 1.0], [bad, 0.0], [0.0, 0.0]]), MODEL)
     with pytest.raises(ValueError, match="'weight' has shape"):
-        recover(update([[0.0, 1.0], [0.0, 0.0]]), MODEL)
+        gi.recover(update([[0.0, 1.0], [0.0, 0.0]]), MODEL)

@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 from fedleak import Update
 from fedleak.attacks import plausible
-from fedleak.attacks.labels import ilrg, llg, zlg
+from fedleak.attacks.images import invg
+from fedleak.attacks.labels import llg, zlg
 from fedleak.attacks.plausible import contradictions
 from fedleak.federated import fedsgd
 from fedleak.federated.schemes import Scheme
@@ -134,6 +135,7 @@ def test_unknown_inputs_are_not_taken_for_those_of_relu():
 def test_attacks_called_directly_warn():
     model, x, y = client(4)
     odd = scaled(fedsgd(model, x, y), 65536.0)
-    for recover in (llg.recover, ilrg.recover, lambda u, m: zlg.recover(u, m, shape=(1, 8, 8))):
+    inverted = lambda u, m: invg.reconstruct(u, m, labels=y, iterations=1, shape=(1, 8, 8))
+    for recover in (llg.recover, lambda u, m: zlg.recover(u, m, shape=(1, 8, 8)), inverted):
         with pytest.warns(UserWarning, match="larger than that of any mean over samples"):
             recover(odd, model)
