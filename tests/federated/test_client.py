@@ -108,9 +108,13 @@ def test_fedavg_with_batch_norm_equals_sgd_and_keeps_the_model():
 
 
 def test_bad_batches():
-    x = torch.rand(1, 2, 1, 3, 4).double()
-    zero, high = torch.zeros(1, 3).long(), torch.tensor([[0, 3]])
-    for word, y, lr in (("expected x", zero, 0.1), ("labels", high, 0.1), ("learning rate", zero[:, :2], 0.0)):
+    x, zero = torch.rand(2, 1, 1, 3, 4).double(), torch.zeros(2, 1).long()
+    for word, y, lr in (
+        ("expected x", torch.zeros(2, 4).long(), 0.1),
+        ("labels", torch.tensor([[0], [3]]), 0.1),
+        ("learning rate", zero, 0.0),
+        ("whole numbers", zero.float(), 0.1),
+    ):
         with pytest.raises(ValueError, match=word):
             fedavg(small(0), x, y, lr=lr)
 
