@@ -295,11 +295,9 @@ def test_bad_input():
     model, x, y, updates = situation()
     dense = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)).double()
     dense.input_shape = SHAPE
-    flat, weights = fedsgd(dense, x[0], y[0]), lambda update, model: {}
-    pairs = [updates[:1], [flat]], [model, dense], [y[:1], y[:1]]
+    flat = fedsgd(dense, x[0], y[0])
     for word, call in (
         ("convolutions", lambda: agic.reconstruct(flat, dense, labels=y[0], iterations=1)),
-        ("different models", lambda: agic.invert_many(*pairs, weights=weights, iterations=1)),
         ("2 images", lambda: agic.invert_many([updates], [model], [y], index=[[0, 1]], iterations=1)),
         ("labels", lambda: invg.invert_many(updates, model, y + 4, iterations=1)),
         ("beta", lambda: agic.layer_function("linear", 3, 0)),
@@ -307,14 +305,3 @@ def test_bad_input():
     ):
         with pytest.raises(ValueError, match=word):
             call()
-
-
-def test_models_without_a_stacked_form_are_inverted_one_by_one():
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Sigmoid(), nn.Flatten(), nn.Linear(144, CLASSES))
-    model = model.double()
-    model.input_shape = SHAPE
-    assert not is_stackable(model)
-    x, y = batch(2, 1)
-    updates = [fedsgd(model, a, b) for a, b in zip(x, y, strict=True)]
-    together = invg.invert_many(updates, model, y, iterations=5)
-    assert torch.equal(together.images[:1], invg.invert_many(updates[:1], model, y[:1], iterations=5).images)

@@ -101,10 +101,11 @@ def test_a_head_without_a_bias_has_none_to_share():
     assert learned.train(model, pool(), B, iterations=1, bias=False).batch_size == B
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("name", ["sparsification", "clipping and noise"])
-def test_simulated_gradients_go_through_the_clients_defence(bias, name):
-    aux, strength = pool(), {"sparsification": 0.6, "clipping and noise": 1e-6}[name]
+@pytest.mark.parametrize(
+    ("bias", "name", "strength"), [(True, "sparsification", 0.6), (False, "clipping and noise", 1e-6)]
+)
+def test_simulated_gradients_go_through_the_clients_defence(bias, name, strength):
+    aux = pool()
 
     def make_defence(clients, seed):
         return protections()[name].make(strength, MODEL, clients, seed)

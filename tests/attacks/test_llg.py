@@ -192,17 +192,6 @@ def test_recover_is_its_public_parts(aux, steps):
     assert counts.min() >= 0
 
 
-def test_recovery_leaves_the_model_and_the_global_random_state_alone():
-    model, pool = build("resnet20", (1, 8, 8), 3, seed=0), images(3)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    update = fedsgd(model, pool.x[:6], pool.y[:6])
-    state = torch.random.get_rng_state()
-    for aux in (None, "random", pool):
-        llg.recover(update, model, aux, runs=2)
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
 def test_only_auxiliary_data_stop_llg_at_the_number_of_samples():
     # Three negative rows, the head's inputs having been negative, but two samples: labels 1 and 2 are most negative.
     model, pool = build("cnn", (1, 8, 8), 4, seed=0), images(4)
