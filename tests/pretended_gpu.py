@@ -3,7 +3,7 @@
 Tensors "on" it live in CPU memory and are known by their storage; every call of torch's Python interface is looked at.
 Errors, as on a real GPU: an operation on tensors of both places (a CPU number without dimensions is none), an index on
 the GPU into a tensor on the CPU, `.numpy()` of a tensor on the GPU, a CPU generator for numbers that are drawn there.
-What is drawn there without a generator, or with one of its own, differs from what the CPU draws with the same seed.
+A real GPU draws other numbers than the CPU with the same seed: `drawn` lists the functions that drew some there.
 
     with PretendedGPU():
         model.to("cuda")
@@ -39,11 +39,10 @@ FROM_DATA = {"as_tensor", "tensor", "asarray", "scalar_tensor"}
 DRAW = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "dropout", "rand_like"}
 DRAW |= {"randn_like", "randint_like", "trunc_normal_", "kaiming_uniform_", "kaiming_normal_", "xavier_uniform_"}
 DRAW |= {f"{name}_" for name in ("normal", "uniform", "random", "bernoulli", "exponential", "cauchy", "geometric")}
-OTHER_STREAM = 0x5EED
 
 
 class _Generator(torch.Generator):
-    """A generator that can be made for the pretended GPU, where a seed gives other numbers than on the CPU."""
+    """A generator that can be made for the pretended GPU."""
 
     def __new__(cls, device: Any = "cpu") -> "_Generator":
         generator = super().__new__(cls)
@@ -54,10 +53,6 @@ class _Generator(torch.Generator):
     def device(self) -> torch.device:
         return GPU if self.on_gpu else CPU
 
-    def manual_seed(self, seed: int) -> "_Generator":
-        super().manual_seed(seed ^ OTHER_STREAM if self.on_gpu else seed)
-        return self
-
 
 class PretendedGPU(TorchFunctionMode):
     def __init__(self) -> None:
@@ -66,7 +61,6 @@ class PretendedGPU(TorchFunctionMode):
         self.drawn: list[str] = []
         """The functions that have drawn numbers here."""
         self.backward = False
-        self.stream = torch.Generator().manual_seed(OTHER_STREAM).get_state()
         self.patches = contextlib.ExitStack()
 
     def __enter__(self) -> "PretendedGPU":
@@ -128,11 +122,9 @@ class PretendedGPU(TorchFunctionMode):
             raise RuntimeError("torch.linalg.lstsq on CUDA takes the driver 'gels' alone")
         if device is not None and to_gpu is False:
             kwargs["device"] = device
-        drawn = name in DRAW and on_gpu
-        if drawn:
+        if name in DRAW and on_gpu:
             self.drawn.append(name)
-        with self.drawing(drawn and kwargs.get("generator") is None):
-            out = func(*args, **kwargs)
+        out = func(*args, **kwargs)
         if on_gpu and name != "copy_":
             for tensor in _tensors(out):
                 self.put(tensor)
@@ -187,20 +179,6 @@ class PretendedGPU(TorchFunctionMode):
         generator = kwargs.get("generator")
         if generator is not None and (getattr(generator, "on_gpu", False)) != on_gpu:
             raise RuntimeError(f"{name}: numbers on {GPU if on_gpu else CPU} need a generator of this device")
-
-    @contextlib.contextmanager
-    def drawing(self, on_gpu: bool) -> Iterator[None]:
-        """Let what is drawn without a generator come from the GPU's own stream."""
-        if not on_gpu:
-            yield
-            return
-        outside = torch.default_generator.get_state()
-        torch.default_generator.set_state(self.stream)
-        try:
-            yield
-        finally:
-            self.stream = torch.default_generator.get_state()
-            torch.default_generator.set_state(outside)
 
     def run_backward(self, run: Any, args: Any, kwargs: Any) -> Any:
         """Run a backward pass under this mode, so that Python code in it finds itself on the GPU."""
