@@ -5,22 +5,16 @@ import re
 import sys
 from types import SimpleNamespace
 
-import cartoons
 import cheat_sheet
-import drawn
 import executed
-import gallery
 import nbformat
 import overview
 import pandas as pd
 import pytest
 import render
-import threat_models
 from values import cells
 
-from fedleak.attacks import registry
 from fedleak_book import paths
-from fedleak_book.pages import notebooks
 
 # --- Markdown ----------------------------------------------------------------------------------------------------
 
@@ -55,55 +49,6 @@ def test_subsets_are_recorded_and_have_distinct_positions_in_their_split():
                 int(subset["official"].split(", ")[1].replace(",", "")),
             )
             assert start <= min(indices) <= max(indices) < start + size, subset["name"]
-
-
-# --- threat models -----------------------------------------------------------------------------------------------
-
-ALL = registry.all_attacks()
-
-
-def test_tables_and_map_place_every_attack_at_its_adversary():
-    assert set(threat_models.SOK) == set(registry.ADVERSARIES)
-    text = threat_models.threat_models()
-    assert all(text.count(f"| **{render.plain(attack.name)}** |") == 3 for attack in ALL)
-    _, *cards = threat_models.threat_map().split("{grid-item-card} ")
-    placed = set()
-    for (title, _, steps), card in zip(threat_models.PLACES, cards, strict=True):
-        assert card.startswith(f"{title}\n")
-        groups = threat_models.first_possible(ALL, steps)
-        for (adversary, _), (words, attacks) in zip(steps, groups, strict=True):
-            assert not [attack.name for attack in attacks if attack.lacking(adversary)]
-            placed |= {attack.name for attack in attacks}
-            (group,) = (part for part in card.split("\n\n") if part.startswith(f"**{words}**\n"))
-            for attack in attacks:
-                (line,) = (line for line in group.splitlines() if line.startswith(f": {attack.goal}: "))
-                assert render.plain(attack.name) in line.split(": ")[2].split(" · ")
-    assert placed == {attack.name for attack in ALL}
-
-
-# --- figures and the records below them --------------------------------------------------------------------------
-
-
-def figures(page):
-    """Each figure and the files below it."""
-    cells = json.loads(paths.source_notebook(page).read_text(encoding="utf-8"))["cells"]
-    for cell in drawn.with_rows(paths.chapter_of(page), cells):
-        if figure := cell["metadata"].get("mystnb", {}).get("figure"):
-            yield figure["name"], re.findall(r"</(.+?)>", figure["caption"].partition("\n\nRows: ")[2])
-
-
-def test_figures_link_to_the_records_of_their_rows():
-    figures_of = {name: (paths.chapter_of(page), rows) for page in notebooks.pages() for name, rows in figures(page)}
-    for name, records in {
-        "fig-llg-4": ["dlg", "fig4", "fig4_faces"],
-        "fig-gdbr-forms": ["fig4", "fig4_normalised"],
-        # of an experiment that replaces three
-        "fig-arena-balance": ["aggregation", "anew", "defences", "filters_cost", "spread", "utility"],
-        "fig-rlu-3": [],  # names an experiment, and computes its figure now
-        "fig-arena-one": [],
-    }.items():
-        chapter, rows = figures_of[name]
-        assert sorted(rows) == [f"data/results/{chapter}/{record}.csv" for record in records]
 
 
 # --- executed notebooks ------------------------------------------------------------------------------------------
@@ -166,18 +111,3 @@ def test_a_downloaded_chapter_says_first_what_it_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "notebooks", None)
     with pytest.raises(ImportError, match=r"git clone https://example.org/book.*make lab.*notebooks/llg.ipynb"):
         exec(copy["cells"][1]["source"], {})
-
-
-def test_figures_of_chapters_on_other_pages_are_those_of_the_chapters():
-    for chapter, name, _ in gallery.FIGURES.values():
-        cells = json.loads(paths.source_notebook(chapter).read_text(encoding="utf-8"))["cells"]
-        (cell,) = [cell for cell in cells if cell["id"] == name]
-        assert {"figure", "image"} <= cell["metadata"]["mystnb"].keys()
-
-
-def test_cartoons_have_one_layout_and_words():
-    (figure,) = cartoons.fragments().values()
-    assert len(set(re.findall(r'viewBox="0 0 ([^"]+)" role', figure))) == 1
-    assert figure.count('role="img"') == len(cartoons.CARTOONS) == 5
-    for svg in re.findall(r"<svg.*?</svg>", figure):
-        assert svg.count("attacker") == 1

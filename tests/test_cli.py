@@ -4,12 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from papermill.cli import _resolve_type
 from typer.testing import CliRunner
 
 import fedleak_book.pages
 from fedleak import cli
-from fedleak_book import commands
 from fedleak_book.experiments import cluster
 from fedleak_book.pages import notebooks
 
@@ -55,18 +53,12 @@ def test_run_passes_everything_on(executed, monkeypatch):
     assert reached == 2 * ["tcp://node7:8786"], "before anything runs"
 
 
-@pytest.mark.parametrize("text", ["7", "-1.5", "True", "None", "true", "a b"])
-def test_values_are_read_as_papermill_reads_them(text):
-    assert repr(commands._parse(f"x={text}")) == repr(("x", _resolve_type(text)))
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["run", "llg", "-p", "trials"], "-p"),
         (["run", "../llg"], "../llg"),
-        (["run", "llg", "-p", "trails", "3"], "did you mean 'trials'?"),
-        (["run", "llg", "-p", "seed", "1e3"], "seed"),
+        (["run", "llg", "-p", "trails", "3"], "'trials'"),
     ],
 )
 def test_a_mistake_is_one_clear_line(words, message):

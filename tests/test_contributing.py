@@ -18,7 +18,6 @@ from fedleak_book import paths
 from fedleak_book.commands import experiments as commands
 from fedleak_book.evidence import scoreboard
 from fedleak_book.evidence.results import Results
-from fedleak_book.experiments import records
 
 CHECKOUT = paths.root()
 EXAMPLES = CHECKOUT / "tests" / "examples"
@@ -86,14 +85,3 @@ def test_experiment_claim_and_paper_are_in_the_scoreboard(newcomers, checkout):
     assert rows["ahead"]["status"] == "✓ agrees (A)"
     assert rows["ahead"]["n"] == 12
     assert scoreboard.overview()["example"]["total"] == 5
-
-
-def test_a_setting_that_is_added_leaves_what_is_finished(checkout, capsys):
-    run(profile="paper", record=True)
-    before, _ = records.recorded("example", "table1")
-    path = checkout / "notebooks" / "example" / "experiments.py"
-    path.write_text(path.read_text().replace("[4, 8, 16]", "[2, 4, 8, 16]"))
-    forget()
-    rows = run(profile="paper", others="use").rows("table1")
-    assert set(rows["batch_size"]) == {2, 4, 8, 16}
-    assert rows.loc[rows["batch_size"] != 2, "iacc"].tolist() == pytest.approx(before["iacc"].tolist())

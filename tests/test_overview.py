@@ -110,6 +110,3 @@ def test_the_scoreboard_in_short_keeps_grades_and_ours_apart():
     assert table[2][1:] == ["D", "·", "·", "·", "·", "1", "·", "·"]
     assert table[3][1:] == ["–", "·", "·", "·", "·", "·", "·", "1"]
     assert table[4][:3] == ["[LLG](/notebooks/llg.ipynb), our own extensions", "A", "1"]
-
-
-# --- how to cite -------------------------------------------------------------------------------------------------
