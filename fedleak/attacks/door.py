@@ -32,6 +32,7 @@ from fedleak.errors import whole_number
 from fedleak.federated import Update
 from fedleak.federated.update import is_zero, unwrapped, without_frozen
 from fedleak.models import head
+from fedleak.models.inputs import run
 from fedleak.models.wrappers import NOTES, inner_model
 
 Prepare = TypeVar("Prepare", bound=Callable[..., Any])
@@ -88,7 +89,26 @@ def given_shape(args: Iterable[Any], options: Mapping[str, Any]) -> Sequence[int
     """Return the shape of one input that an attack's arguments show: its option ``shape``, or its auxiliary data's."""
     if (shape := options.get("shape")) is not None:
         return shape
-    return next((images.x.shape[1:] for images in (*args, *options.values()) if isinstance(images, Images)), None)
+    return next((images.x.shape[1:] for images in given_images(*args, *options.values())), None)
+
+
+def given_images(*arguments: Any) -> list[Images]:
+    """Return the data sets among an attack's arguments."""
+    return [images for images in arguments if isinstance(images, Images)]
+
+
+@contextmanager
+def refused_inputs_named(model: nn.Module, data: Sequence[Images]) -> Iterator[None]:
+    """Raise `ValueError` instead of PyTorch's error if the model does not run on one of these data sets."""
+    try:
+        yield
+    except RuntimeError as error:
+        for images in data:
+            if run(model, images.x[:1]) is None:
+                reason = str(error).strip().split("\n")[0]
+                kind = f"inputs of shape {tuple(images.x.shape[1:])} on {images.x.device}"
+                raise ValueError(f"the model does not run on the auxiliary data, {kind}: {reason}") from error
+        raise
 
 
 def given_seed(options: Mapping[str, Any]) -> int:
@@ -126,6 +146,7 @@ def enter(
     checks: bool = True,
     seed: int = 0,
     shape: Sequence[int] | None = None,
+    data: Sequence[Images] = (),
 ) -> Prepared:
     """Prepare an attack behind the door.
 
@@ -141,6 +162,8 @@ def enter(
         Seed of random numbers that a model draws.
     shape
         Shape of one input, if the attack's arguments show it (`given_shape`).
+    data
+        Its auxiliary data: `ValueError` where the model does not run on them.
     """
     is_list = isinstance(model, list | tuple) and len(model) > 0
     for one in model if is_list else [model]:
@@ -160,7 +183,7 @@ def enter(
         models = [copy.deepcopy(first).float()]
     if not is_list:
         find_head(models[0], shape)
-    with quiet(*models, seed=seed):
+    with quiet(*models, seed=seed), refused_inputs_named(first, data):
         prepared = make(models if is_list else models[0])
 
     @wraps(prepared.read)
@@ -168,7 +191,7 @@ def enter(
         given_seed(of_the_update)
         many = isinstance(updates, list | tuple)
         admitted = [admit(update, first) for update in updates] if many else admit(updates, first)
-        with quiet(*models, seed=seed):
+        with quiet(*models, seed=seed), refused_inputs_named(first, data):
             return prepared.read(admitted, **of_the_update)
 
     check = partial(examine, model=first) if checks else lambda update, scheme=None: of_presets
@@ -182,6 +205,7 @@ def entering(prepare: Prepare, *, checks: bool = True) -> Prepare:
     def prepare_behind(model: Any, *args: Any, **kwargs: Any) -> Any:
         given_seed(kwargs)  # the attack draws from it
         shape = given_shape(args, kwargs)
-        return enter(model, lambda inner: prepare(inner, *args, **kwargs), checks=checks, shape=shape)
+        data = given_images(*args, *kwargs.values())
+        return enter(model, lambda inner: prepare(inner, *args, **kwargs), checks=checks, shape=shape, data=data)
 
     return cast(Prepare, prepare_behind)

@@ -11,7 +11,7 @@ from fedleak.attacks import registry
 from fedleak.attacks.door import admit
 from fedleak.attacks.images import dlg, invg
 from fedleak.attacks.images.objective import View
-from fedleak.attacks.labels import ilrg, llg, zlg
+from fedleak.attacks.labels import gdbr, ilrg, llg, rlu, zlg
 from fedleak.attacks.registry import all_attacks, attack
 from fedleak.data import Images
 from fedleak.federated import fedsgd
@@ -164,6 +164,15 @@ def test_a_shape_or_auxiliary_data_that_an_attack_is_given_find_the_head():
         assert "input_shape" not in vars(model)
     model = HeadFirst()
     assert dlg.reconstruct(fedsgd(model, x[:1], y[:1]), model, shape=(1, 5, 7), iterations=1).shape == (1, 1, 5, 7)
+
+
+def test_auxiliary_data_of_another_shape_are_named():
+    torch.manual_seed(0)
+    model, y = network(), torch.arange(8) % CLASSES
+    aux = Images(torch.rand(8, 3, 9, 9), y, list("abcd"), "made up")
+    for prepare in (llg.prepare, gdbr.prepare, rlu.prepare):
+        with pytest.raises(ValueError, match=r"auxiliary data.*\(3, 9, 9\)"):
+            prepare(model, aux).recover(sample(model))
 
 
 def test_an_update_that_is_zero_everywhere_is_refused():
