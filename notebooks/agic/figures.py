@@ -81,21 +81,18 @@ def gallery(rows, column, titles):
 def came_back(rows):
     """Draw images, a line per threat model, from pairs of its name and ``[n, 3, H, W]``; the originals come first."""
     (_, originals), *_ = rows
-    columns, count = len(originals), len(rows)
-    figure = Figure(figsize=(7.2, 1.28 * count), layout="constrained")
-    widths = [1.5, *[1] * columns]
-    for line, (name, images) in zip(
-        figure.subplots(count, columns + 1, width_ratios=widths), rows, strict=True
-    ):
-        line[0].text(1, 0.5, name, ha="right", va="center")
+    size = 4.6, 1.5 * len(rows)  # as wide as a phone
+    figure = Figure(figsize=size, layout="constrained")
+    for line, (name, images) in zip(figure.subfigures(len(rows)), rows, strict=True):
+        line.suptitle(name, fontsize="medium")
         scores = metrics.psnr(images.double().clamp(0, 1), originals)
-        for axes, image, score in zip(line[1:], images, scores, strict=True):
+        panels = zip(line.subplots(1, len(images)), images, scores, strict=True)
+        for axes, image, score in panels:
             picture = image.clamp(0, 1).permute(1, 2, 0).float().numpy()
             axes.imshow(picture, interpolation="nearest")
             if images is not originals:
-                axes.set_title(f"{score:.1f} dB", fontsize=plots.SMALL, pad=3)
-        for axes in line:
-            axes.set_axis_off()
+                axes.set_xlabel(f"{score:.1f} dB", fontsize=plots.SMALL, labelpad=2)
+            axes.set(xticks=[], yticks=[], frame_on=False)
     return figure
 
 

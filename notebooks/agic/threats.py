@@ -83,10 +83,10 @@ def came_back(ctx):
     yield "original", x
     for name, model in zip(("untrained", "trained"), deep):
         single = [fedsgd(model, a[None], b[None]) for a, b in zip(x, y)]
-        yield f"one gradient,\n{name} network", searched(single, model, y[:, None])
+        yield f"one gradient, {name} network", searched(single, model, y[:, None])
     steps = fedavg(deep[0], x[:, None], y[:, None], RATE, share="delta")
-    yield "four local steps,\none image each", searched([steps], deep[0], y[None])
+    yield "four local steps, one image each", searched([steps], deep[0], y[None])
     total = searched([fedsgd(deep[0], x, y)], deep[0], y[None])
-    yield "sum of four clients\n(secure aggregation)", total
+    yield "sum of four clients (secure aggregation)", total
     mean = patches.x.cpu().flatten(1).mean(1)
-    yield "the same sum,\nmalicious server", separated(small, x.float(), y, mean)
+    yield "the same sum, malicious server", separated(small, x.float(), y, mean)
