@@ -8,8 +8,7 @@ thresholds: a model without a finding may still be malicious.
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
-from logging import Logger
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -57,14 +56,6 @@ class Finding(NamedTuple):
         return f"{self.check}: {self.where} has {self.number:.4g} (threshold {self.threshold:g}): {self.why}"
 
 
-class RefusedModel(ValueError):
-    """A client rejects a model; ``findings`` has the reasons."""
-
-    def __init__(self, findings: list[Finding]):
-        self.findings = findings
-        super().__init__("the model is not trained on: " + "; ".join(map(str, findings)))
-
-
 def inspect_model(
     state: Mapping[str, Tensor],
     model: nn.Module | None = None,
@@ -97,7 +88,8 @@ def inspect_model(
         raise ValueError("samples are passed through the client's model, and are at least two")
     layers = list(_layers(state))
     if not layers:
-        return [unreadable("tensors that are called weights, which nothing can be inspected without")]
+        why = "tensors that are called weights, which nothing can be inspected without"
+        return [Finding("not readable", "the state", 0, 1, why)]
     non_finite_counts = {name: float((~t.isfinite()).sum()) for name, t in state.items() if not t.isfinite().all()}
     if non_finite_counts:
         return [Finding("not finite", name, number, 1, "entries") for name, number in non_finite_counts.items()]
@@ -105,22 +97,6 @@ def inspect_model(
     if matrices := [layer for layer in layers if layer[1].dim() == 2]:
         findings += _inspect_head(*matrices[-1])
     return findings + (_inspect_module(state, model, x) if model is not None else [])
-
-
-def unreadable(why: object) -> Finding:
-    """Return the finding that a model cannot be inspected, with the reason."""
-    return Finding("not readable", "the state", 0, 1, str(why))
-
-
-def log_findings(inspect: Callable[[], list[Finding]], log: Logger, node: object) -> list[Finding]:
-    """Return what an inspection finds, and log it as warnings; an error of the inspection is a finding too."""
-    try:
-        findings = inspect()
-    except Exception as error:  # any content of a message: the client answers, and its app goes on
-        findings = [unreadable(error)]
-    for finding in findings:
-        log.warning("node %s: %s", node, finding)
-    return findings
 
 
 def _layers(state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor, Tensor | None]]:

@@ -1,7 +1,7 @@
-"""Filters for NVFlare that record its runs or reject crafted models, and NVFlare's filters as defences.
+"""A filter for NVFlare that records its runs, and NVFlare's filters as defences.
 
-`fedleak.recording` describes the folder, `fedleak.platforms.inspection` the rejected models. The module needs
-the extra ``nvflare``, and no other module of fedleak imports it.
+`fedleak.recording` describes the folder. The module needs the extra ``nvflare``, and no other module of fedleak
+imports it.
 """
 
 import copy
@@ -17,7 +17,6 @@ from torch import Tensor
 
 from fedleak.errors import extra
 from fedleak.federated.update import Update
-from fedleak.platforms.inspection import RefusedModel, inspect_model, log_findings
 from fedleak.platforms.server import never_stopping
 from fedleak.privacy.claim import Privacy
 from fedleak.recording import write
@@ -41,29 +40,6 @@ class _Filter(Filter):
         """Join a job that uses the installed fedleak: copies of some of its modules would hide the others."""
         job.set_app_packages([*job.job.app_packages, "fedleak"])
         super().add_to_fed_job(job, ctx, **kwargs)
-
-
-class Inspector(_Filter):
-    """A filter of an NVFlare client that rejects models with traces of an attack; see `fedleak.platforms.inspection`.
-
-    Add it to the filters of task data for training tasks, after filters that decrypt or dequantise:
-    ``recipe.add_client_input_filter(Inspector(), tasks=["train"])``. It inspects the weights alone; the training script
-    can call `inspect_model` with its module and samples.
-
-    A rejected model, or a task without readable weights, raises `RefusedModel`, which NVFlare's client answers with
-    ``TASK_DATA_FILTER_ERROR`` instead of a result: nothing was trained. With `warn` findings are only warnings.
-    """
-
-    def __init__(self, *, warn: bool = False):
-        super().__init__()
-        self.warn = warn
-
-    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return a task's data unchanged, or raise `RefusedModel`."""
-        findings = log_findings(lambda: inspect_model(_weights(shareable)), log, fl_ctx.get_identity_name())
-        if findings and not self.warn:
-            raise RefusedModel(findings)
-        return shareable
 
 
 class Recorder(_Filter):
@@ -181,12 +157,6 @@ def _read_model(shareable: Shareable) -> DXO | None:
         return None
     dxo = from_shareable(shareable)
     return dxo if dxo.data_kind in (DataKind.WEIGHTS, DataKind.WEIGHT_DIFF) else None
-
-
-def _weights(task: Shareable) -> dict[str, Tensor]:
-    """Return the state in a task, empty if it has no readable weights."""
-    dxo = from_shareable(task)
-    return _state(dxo.data) if dxo.data_kind == DataKind.WEIGHTS and not _is_unreadable(dxo) else {}
 
 
 def _is_unreadable(dxo: DXO) -> bool:

@@ -1,4 +1,4 @@
-"""Whatever a Flower run holds, recording and inspecting it end no round."""
+"""Whatever a Flower run holds, recording it ends no round."""
 
 import logging
 
@@ -9,7 +9,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from torch import nn
 
-from fedleak.platforms.flower import InProcess, InspectionMod, recorded
+from fedleak.platforms.flower import InProcess, recorded
 from fedleak.recording import read
 
 FACTS = {"lr": 0.1, "batch_size": 16, "optimiser": "sgd"}
@@ -92,25 +92,3 @@ def second(strategy):
     strategy.configure_train = lambda number, *rest: configure(number + 1, *rest)
     strategy.aggregate_train = lambda number, replies: aggregate(number + 1, replies)
     return strategy
-
-
-def broken(*_):
-    raise RuntimeError("out of order")
-
-
-@pytest.mark.parametrize(
-    ("case", "warn"),
-    [
-        ({"arrays": own_serialisation}, True),
-        ({"mod": {"model": network, "samples": broken}}, False),
-        ({"mod": {"model": network, "samples": lambda _: torch.rand(4, 5)}}, True),
-        ({"mod": {"model": lambda: nn.Linear(3, 3)}}, False),
-    ],
-    ids=["serialisation", "no samples", "samples of another shape", "another model"],
-)
-def test_what_cannot_be_inspected_is_refused_or_warned_of(case, warn, caplog):
-    mod = InspectionMod(**case.get("mod", {}), warn=warn)
-    with caplog.at_level(logging.WARNING, "fedleak.platforms.flower"):
-        trained, errors = run([mod], arrays=case.get("arrays"))
-    assert (trained, errors) == ((4, [False] * 4) if warn else (0, [True] * 4))
-    assert "not readable" in caplog.text or "not the client's model" in caplog.text

@@ -32,7 +32,7 @@ from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
 from nvflare.app_common.filters.svt_privacy import SVTPrivacy
 from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
 
-from fedleak.platforms.nvflare import Filtered, Inspector, Recorder
+from fedleak.platforms.nvflare import Filtered, Recorder
 
 EXAMPLE = paths.root() / "book" / "nvflare_example.py"
 LR, LABELS = 0.1, torch.tensor([0, 0, 1, 2, 2, 2])
@@ -171,17 +171,15 @@ def test_a_job_names_the_filters_with_their_arguments(tmp_path):
     model = {"class_path": "torch.nn.Linear", "args": {"in_features": 3, "out_features": 2}}
     recipe = FedAvgRecipe(name="job", model=model, min_clients=2, train_script=str(EXAMPLE))
     recorder = Recorder(tmp_path / "run")
-    for filter_ in (recorder, Inspector(), Inspector(warn=True)):
-        recipe.add_client_input_filter(filter_, tasks=["train"])
+    recipe.add_client_input_filter(recorder, tasks=["train"])
     recipe.add_client_output_filter(recorder, tasks=["train"])
     recipe.export(str(tmp_path / "jobs"))
     (config,) = (tmp_path / "jobs").rglob("config_fed_client.json")
     written = json.loads(config.read_text())
     facts = {"folder": str(tmp_path / "run")}
-    inspectors = [("fedleak.platforms.nvflare.Inspector", {}), ("fedleak.platforms.nvflare.Inspector", {"warn": True})]
-    for chain, others in (("task_data_filters", inspectors), ("task_result_filters", [])):
+    for chain in ("task_data_filters", "task_result_filters"):
         named = [(filter_["path"], filter_.get("args", {})) for entry in written[chain] for filter_ in entry["filters"]]
-        assert named == [("fedleak.platforms.nvflare.Recorder", facts), *others]
+        assert named == [("fedleak.platforms.nvflare.Recorder", facts)]
     assert vars(Recorder(**facts))["folder"] == facts["folder"]
     assert [path.name for path in config.parent.parent.rglob("*.py")] == [EXAMPLE.name]
 

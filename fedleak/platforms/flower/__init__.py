@@ -1,4 +1,4 @@
-"""Flower: record its runs, refuse crafted models, call its apps in one process, LIA-SA through its secure aggregation.
+"""Flower: record its runs, call its apps in one process, LIA-SA through its secure aggregation.
 
 Needs the extra ``flower``. Nothing else of fedleak imports this package, so nothing else pays for it.
 """
@@ -10,14 +10,12 @@ with extra("flower"):
 
 from fedleak.platforms.flower.claims import read_mod_claim
 from fedleak.platforms.flower.grid import InProcess
-from fedleak.platforms.flower.inspection import InspectionMod
 from fedleak.platforms.flower.recording import recorded
 from fedleak.platforms.flower.secagg import Fishing, fish, honest, secure_run
 
 __all__ = [
     "Fishing",
     "InProcess",
-    "InspectionMod",
     "fish",
     "honest",
     "read_mod_claim",
