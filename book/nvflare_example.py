@@ -10,7 +10,6 @@ from torch import nn
 
 from fedleak import data
 from fedleak.audit import Setup
-from fedleak.platforms.nvflare import Recorder
 from fedleak.recording import record
 
 SITES, ROUNDS, BATCH, LR = 3, 2, 16, 0.1
@@ -46,17 +45,13 @@ def train(folder: str) -> None:
         flare.send(flare.FLModel(params=model.state_dict(), meta={"NUM_STEPS_CURRENT_ROUND": steps}))
 
 
-def run(folder: str, *filters) -> None:
-    """Run the job in NVFlare's simulator, and record what leaves the clients behind some filters."""
+def run(folder: str) -> None:
+    """Run the job in NVFlare's simulator."""
     from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
     from nvflare.recipe import SimEnv
 
     about = {"name": "digits", "model": Network(), "min_clients": SITES, "num_rounds": ROUNDS}
     recipe = FedAvgRecipe(**about, train_script=__file__, train_args=f"train {folder}")
-    recorder = Recorder(folder)  # 3. the filter, for the model that comes and for what goes out
-    recipe.add_client_input_filter(recorder, tasks=["train"])
-    for one in (*filters, recorder):
-        recipe.add_client_output_filter(one, tasks=["train"])
     with tempfile.TemporaryDirectory() as workspace:
         recipe.run(SimEnv(num_clients=SITES, workspace_root=workspace))
 

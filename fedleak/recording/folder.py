@@ -41,15 +41,6 @@ def write(folder: Path | str, part: Contribution, before: Mapping[str, Tensor], 
     return part.path
 
 
-def read_part(folder: Path | str, round: int, node: str) -> Contribution:
-    """Read a client's own record of a round; raise `ValueError` if there is none."""
-    path = Path(folder) / f"round-{round:04d}" / f"client-{node}.json"
-    if not path.is_file():
-        raise ValueError("the client has not recorded its training: call fedleak.recording.record in its loop")
-    with errors_named(path):
-        return replace(parse(path.read_bytes()), folder=Path(folder))
-
-
 def read(
     folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = None, missing: list[str] | None = None
 ) -> list[Contribution]:
