@@ -1,6 +1,5 @@
-"""Federated platforms: readers of their clients' uploads, recorders of their rounds, and inspection on the client.
+"""Federated platforms: recorders of their rounds, and inspection of models on the client.
 
-The readers (`appfl`, `declearn`, `openfl`, `pfl`) import no platform: they read the objects that its server receives,
-with its sign, scale, weight and names; the page "What clients really send" describes them. `flower` and `nvflare` need
-the extras of these names.
+`flower` and `nvflare` need the extras of these names. The page "What clients really send" describes the uploads of more
+platforms, and how to make an `Update` of each.
 """

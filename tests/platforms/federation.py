@@ -1,24 +1,37 @@
 """A small client round for every platform: one network, eight digits per step, and label attacks on the upload."""
 
-import subprocess
 import warnings
-from pathlib import Path
+from types import SimpleNamespace
 
-import numpy as np
-import pytest
 import torch
-from network import network
+from torch import nn
 
 from fedleak.attacks.registry import get
 from fedleak.data import load
+from fedleak.federated import Update
+from fedleak.federated.update import is_statistic
+from fedleak_book import paths
 
-ROOT = Path(__file__).parents[2]
 RATE = 0.1
 LABELS = (3, 3, 3, 3, 7, 7, 1, 0)
 ROUNDS = [(seed, steps) for steps in (1, 4) for seed in range(4)]
 """Seed of network and images, and number of local steps of eight images."""
 LEAST = {1: {"LLG": 6, "iLRG": 8}, 4: {"LLG": 20, "iLRG": 22}}
 """Least number of labels right, of eight per step, by steps and attack: written before the first run of these tests."""
+
+
+def readers():
+    """Return the page's functions that make an update of an upload."""
+    page = (paths.root() / "book" / "clients.md").read_text(encoding="utf-8")
+    scope = {"torch": torch, "Update": Update, "is_statistic": is_statistic}
+    exec("def parameters" + page.partition("def parameters")[2].partition("```")[0], scope)
+    return SimpleNamespace(**scope)
+
+
+def network(seed):
+    torch.manual_seed(seed)
+    first = nn.Conv2d(1, 8, 3, 2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 16, 3, 2), nn.BatchNorm2d(16), nn.ReLU()
+    return nn.Sequential(*first, nn.Flatten(), nn.Linear(16 * 36, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
 def digits(seed, steps):
@@ -36,7 +49,7 @@ def frozen(model):
 
 
 def labels_right(update, seed):
-    """Return the number of labels right by attack, and the total that iLRG names."""
+    """Return the number of labels right by attack."""
     right = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -51,32 +64,3 @@ def check_labels(update, seed):
     right = labels_right(update, seed)
     for attack, least in LEAST[update.steps].items():
         assert right[attack] >= least, right
-
-
-def turned(update):
-    return update.replace({name: -tensor for name, tensor in update.tensors.items()})
-
-
-def run_client(platform, folder, *arguments):
-    """Run `client_PLATFORM.py` for all `ROUNDS` in the platform's own interpreter, and return the arrays it writes.
-
-    Their names begin with seed and steps, `0.4.NAME`. `make test-platforms` makes the interpreter, whose version is not
-    this one's, in `.venv-platforms`.
-    """
-    python = ROOT / ".venv-platforms" / platform / "bin" / "python"
-    if not python.exists():
-        pytest.skip(f"{platform} has no interpreter: make test-platforms")
-    source, target = folder / "in.npz", folder / "out.npz"
-    given = {f"{seed}.{steps}": digits(seed, steps) for seed, steps in ROUNDS}
-    images = {f"{run}.x": x.numpy() for run, (x, _) in given.items()}
-    np.savez(source, **images, **{f"{run}.y": y.numpy() for run, (_, y) in given.items()}, rate=RATE)
-    script = Path(__file__).with_name(f"client_{platform}.py")
-    done = subprocess.run([python, script, source, target, *map(str, arguments)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    with np.load(target) as arrays:
-        return dict(arrays)
-
-
-def part(arrays, prefix):
-    """Return the arrays whose names begin with a prefix, without it, as tensors."""
-    return {n.removeprefix(prefix): torch.from_numpy(array) for n, array in arrays.items() if n.startswith(prefix)}

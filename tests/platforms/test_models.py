@@ -255,3 +255,37 @@ def test_accumulated_steps_of_trainer_are_measured(name, tmp_path):
     rates = [right("iLRG", update, Logits(before), shape) for update in (measured, by_hand)]
     assert rates[0] >= 28
     assert rates[1] <= 24
+
+
+LENGTHS = torch.tensor([16, 3, 9, 5, 12, 16, 7, 4])
+
+
+class Masked(Logits):
+    """Return the logits of padded texts, whose mask follows from the padding."""
+
+    def forward(self, x):
+        return self.inner(input_ids=x, attention_mask=(x != 0).long()).logits
+
+
+@pytest.mark.parametrize("name", ["BERT", "DistilBERT"])
+def test_padded_texts_are_measured_and_read_as_full_ones(name, tmp_path):
+    mask = (torch.arange(16) < LENGTHS[:, None]).long()
+    for seed in range(3):
+        torch.manual_seed(seed)
+        model = make(*TRANSFORMERS[name][:2])
+        before, update = stepped(Masked(copy.deepcopy(model)), inputs(WORDS, seed=seed) * mask)
+        _, full = stepped(Masked(copy.deepcopy(model)), inputs(WORDS, seed=seed))
+        assert right("iLRG", update, before, WORDS) >= 7
+        for attack in ("RLU, whole head", "LLG+"):
+            assert right(attack, update, before, WORDS) >= right(attack, full, before, WORDS) - 1
+        optimiser = torch.optim.SGD(model.train().parameters(), RATE)
+        with record(tmp_path / str(seed), model, optimiser, round=1) as saw:
+            for step in range(2):
+                saw(Y)
+                optimiser.zero_grad()
+                model(input_ids=inputs(WORDS, seed=seed + step) * mask, attention_mask=mask, labels=Y).loss.backward()
+                optimiser.step()
+        (part,) = read(tmp_path / str(seed))
+        assert (part.failed, part.counts) == ("", (2 * Y.bincount()).tolist())
+        renamed = {f"inner.{n}": tensor for n, tensor in part.update().tensors.items()}
+        assert right("iLRG", part.update().replace(renamed), before, WORDS) >= 14

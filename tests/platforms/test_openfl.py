@@ -2,16 +2,13 @@
 
 import pytest
 import torch
-from federation import RATE, ROUNDS, check_labels, digits, labels_right, network
+from federation import RATE, ROUNDS, check_labels, digits, labels_right, network, readers
 from torch import nn
-
-from fedleak.platforms import openfl as reader
 
 pytest.importorskip("openfl")
 from openfl.federated.task.runner_pt import PyTorchTaskRunner
-from openfl.pipelines import KCPipeline, NoCompressionPipeline, SKCPipeline, STCPipeline
+from openfl.pipelines import NoCompressionPipeline, STCPipeline
 from openfl.pipelines.tensor_codec import TensorCodec
-from openfl.utilities import TensorKey
 from openfl.utilities.types import Metric
 
 
@@ -71,7 +68,7 @@ def received(seed, steps, pipeline, *, delta=True):
 
 def read(seed, steps, pipeline, **options):
     tensors, before = received(seed, steps, pipeline, **options)
-    update = reader.update(tensors, samples=8 * steps, steps=steps, lr=RATE, before=before)
+    update = readers().read_openfl(tensors, before, 8 * steps, steps, RATE)
     return update.replace({name.removeprefix("inner."): tensor for name, tensor in update.tensors.items()})
 
 
@@ -91,21 +88,3 @@ def test_ternary_compression_makes_updates_too_small():
         surviving = sizes[1] > 0
         assert sizes[1][surviving].mean() < 0.25 * sizes[0][surviving].mean()
         assert labels_right(ternary, seed)["iLRG"] <= 6 * steps
-
-
-def test_metrics_and_counters_are_left_out():
-    tensors, _ = received(0, 1, NoCompressionPipeline())
-    assert any("metric" in key.tags for key in tensors)
-    assert any(key.tensor_name.endswith("num_batches_tracked") for key in tensors)
-    assert not any("num_batches" in name for name in read(0, 1, NoCompressionPipeline()).tensors)
-
-
-def test_compressed_tensors_are_refused():
-    key = TensorKey("weight", "hospital", 0, False, ("trained", "delta", "lossy_compressed"))
-    with pytest.raises(ValueError, match="still compressed"):
-        reader.update({key: torch.zeros(2).numpy()}, samples=8, steps=1, lr=RATE)
-
-
-def test_key_means_pipelines_are_read():
-    for pipeline in (KCPipeline(), SKCPipeline()):
-        assert read(0, 1, pipeline).steps == 1

@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from federation import RATE, ROUNDS, check_labels, digits, network
-
-from fedleak.platforms import pfl as reader
+from federation import RATE, ROUNDS, check_labels, digits, network, readers
 
 pytest.importorskip("pfl")
 from pfl.aggregate.weighting import WeightByDatapoints, WeightByUser
@@ -61,7 +59,7 @@ def statistics(seed, steps, weighting):
 @pytest.mark.parametrize(("seed", "steps"), ROUNDS)
 def test_labels_are_recovered_from_statistics(seed, steps, weighting):
     sent = statistics(seed, steps, WEIGHTS[weighting])
-    update = reader.update(sent, samples=8 * steps, steps=steps, lr=RATE)
+    update = readers().read_pfl(sent, 8 * steps, steps, RATE)
     plain = {name.removeprefix("inner."): tensor for name, tensor in update.tensors.items()}
     assert plain.keys() == dict(network(0).named_parameters()).keys()
     check_labels(update.replace(plain), seed)
@@ -71,6 +69,6 @@ def test_statistics_weighted_by_samples_are_too_large_as_sent():
     for seed, steps in ROUNDS:
         sent = statistics(seed, steps, WeightByDatapoints())
         assert sent.weight == 8 * steps
-        right = reader.update(sent, samples=8 * steps, steps=steps, lr=RATE)
+        right = readers().read_pfl(sent, 8 * steps, steps, RATE)
         for name, tensor in right.tensors.items():
             torch.testing.assert_close(sent[name], tensor * 8 * steps)
