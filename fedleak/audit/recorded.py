@@ -225,7 +225,6 @@ def _describe(run: "Sequence[Contribution]", source: Rounds, update: Update, fir
         "rounds": f"{len(rounds)} rounds ({rounds[0]} to {rounds[-1]})",
         "seen_by": " and ".join(recorders[name] for name in sorted({entry.seen_by for entry in run})),
         "labelled": sum(entry.counts is not None for entry in run),
-        "parallel": max(entry.clients for entry in run),
         "steps": _span([entry.steps for entry in run]),
         "samples": _span([entry.samples for entry in run]),
         "optimisers": ", ".join(sorted(optimisers)),

@@ -37,15 +37,14 @@ def write_received(
     before: Mapping[str, Tensor],
     after: Mapping[str, Tensor],
     *,
-    examples: int | list[int],
+    examples: int,
     round: int,
     node: str,
 ) -> None:
     """Write what a server sent and received in a round; call it in `never_stopping`.
 
     `facts` are fields of `Contribution` that the server prescribes: ``lr``, ``batch_size``, ``epochs`` (default 1).
-    `examples` is the number of samples that the client states, or a list for the mean of several clients. Samples and
-    steps follow from it.
+    `examples` is the number of samples that the client states. Samples and steps follow from it.
     """
     if before.keys() != after.keys():  # one state has the prefixes of DataParallel or torch.compile
         before, after = ({plain_name(name): tensor for name, tensor in state.items()} for state in (before, after))
@@ -57,12 +56,9 @@ def write_received(
         raise ValueError("what came back is no state of the model that was sent (masked by SecAgg+?)")
     if "lr" not in facts:
         raise ValueError("the learning rate is not known: pass lr=...")
-    sizes = examples if isinstance(examples, list) else [examples]
-    epochs, size = facts.get("epochs", 1), facts.get("batch_size")
-    weighted = sum(n * math.ceil(n / (size or max(n, 1))) for n in sizes) / max(sum(sizes), 1)
-    batch = {"batch_size": size * len(sizes)} if len(sizes) > 1 and size else {}
-    counted = {"samples": sum(sizes) * epochs, "steps": max(math.floor(epochs * weighted + 0.5), 1), **facts, **batch}
+    epochs, size = facts.get("epochs", 1), facts.get("batch_size") or max(examples, 1)
+    counted = {"samples": examples * epochs, "steps": epochs * max(math.ceil(examples / size), 1), **facts}
     if counted["steps"] > counted["samples"]:
         raise ValueError(f"{counted['steps']} steps of {counted['samples']} samples: every step takes one at least")
-    part = Contribution(round=round, node=node, seen_by="server", clients=len(sizes), **counted)
+    part = Contribution(round=round, node=node, seen_by="server", **counted)
     write(folder, part, before, after)

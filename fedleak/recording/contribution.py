@@ -48,9 +48,6 @@ class Contribution:
         The client's configuration; for the report alone.
     counts
         Label counts over all steps, if they are known.
-    clients
-        Number of clients in a mean that is weighted by their samples, as under secure aggregation. They train in
-        parallel: `steps` are those of one client, `samples`, `batch_size` and `counts` the totals of all.
     privacy
         Claimed differential privacy.
     scales, decays
@@ -77,7 +74,6 @@ class Contribution:
     batch_size: PositiveInt | None = None
     epochs: PositiveInt | None = None
     counts: list[NonNegativeInt] | None = None
-    clients: PositiveInt = 1
     privacy: Privacy | None = None
     scales: dict[str, float] = field(default_factory=dict)
     decays: dict[str, float] = field(default_factory=dict)

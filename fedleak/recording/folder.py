@@ -11,9 +11,8 @@ round::
 Each file is written atomically, the JSON last, so that an interrupted run can be read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 
 import torch
@@ -24,7 +23,7 @@ from fedleak.federated.update import is_statistic, plain_name
 from fedleak.files import write_bytes
 from fedleak.privacy.claim import find_tensors_without_noise
 from fedleak.recording.contribution import JSON, OTHER_STATES, UNKNOWN, Contribution, errors_named, parse
-from fedleak.recording.gaps import SUM, gap, list_gaps, list_refusals
+from fedleak.recording.gaps import gap, list_gaps, list_refusals
 from fedleak.recording.states import forget, place, scan, write_state
 
 
@@ -46,8 +45,7 @@ def read(
 ) -> list[Contribution]:
     """Read a folder, check all of its files, and return the contributions, sorted by round and node.
 
-    If both client and server recorded a contribution, the states are the server's and the facts the client's. If the
-    server recorded only the sum under secure aggregation, the clients' records give its labels and are no updates. With
+    If both client and server recorded a contribution, the states are the server's and the facts the client's. With
     `gaps`, rounds and contributions may be missing, as for a client that was not always chosen; `missing`, if given,
     receives their descriptions, and those of clients whose own record was refused. `dropped`, if given, receives
     contributions with NaN or infinity, which are omitted.
@@ -72,9 +70,6 @@ def read(
             continue  # from an earlier run; the last one could not record the round
         key = entry.round, entry.node
         entries[key] = _merge_records(entries[key], entry) if key in entries else entry
-    for key in [key for key, entry in entries.items() if entry.node == SUM and entry.clients > 1]:
-        clients = [entries.pop(k) for k in sorted(entries) if k[0] == key[0] and k != key]
-        entries[key] = _add_labels(entries[key], clients)
     missed = list(list_gaps(folder, entries.keys()))
     if not entries:
         why = f"; {missed[0]}" if missed else ""
@@ -139,8 +134,10 @@ def _merge_records(client: Contribution, server: Contribution) -> Contribution:
     if client.privacy and client.privacy.by and failed == OTHER_STATES:  # noise behind the client's training
         bare = find_tensors_without_noise(client.states()[0], client.states()[1], server.states()[1])
         privacy = replace(client.privacy, unprotected=tuple(sorted({*client.privacy.unprotected, *bare})))
-    merged = replace(client, before=server.before, after=server.after, seen_by="server", privacy=privacy)
-    return _copy_settings(server, replace(merged, failed=failed))
+    merged = replace(client, before=server.before, after=server.after, seen_by="server", privacy=privacy, failed=failed)
+    if client.optimiser != UNKNOWN:
+        return merged
+    return replace(merged, optimiser=server.optimiser, lr=server.lr, momentum=server.momentum)
 
 
 def _same(client: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> bool:
@@ -149,20 +146,3 @@ def _same(client: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> bool:
         {plain_name(name): t for name, t in state.items() if not is_statistic(name)} for state in (client, server)
     )
     return first.keys() == second.keys() and all(torch.equal(t, second[n].view_as(t)) for n, t in first.items())
-
-
-def _add_labels(total: Contribution, clients: Sequence[Contribution]) -> Contribution:
-    """Return the sum of a round with its label counts, if all of its clients recorded theirs."""
-    counts = [client.counts for client in clients if client.counts is not None]
-    if len({(client.optimiser, client.lr, client.momentum) for client in clients}) == 1:
-        total = _copy_settings(clients[0], total)
-    totals = len(clients), len(counts), sum(client.samples for client in clients)
-    if totals != (total.clients, total.clients, total.samples):
-        return total
-    return replace(total, counts=[sum(column) for column in zip_longest(*counts, fillvalue=0)])
-
-
-def _copy_settings(source: Contribution, other: Contribution) -> Contribution:
-    if other.optimiser != UNKNOWN:
-        return other
-    return replace(other, optimiser=source.optimiser, lr=source.lr, momentum=source.momentum)

@@ -11,10 +11,6 @@ with extra("recordings"):
     from pydantic import ValidationError
 
 
-SUM = "sum"
-"""Node of the sum of many clients under secure aggregation."""
-
-
 def file_name(node: str) -> str:
     """Return a node's name with only the characters that file names allow."""
     return re.sub("[^A-Za-z0-9_.-]", "_", node)[:100]
@@ -39,9 +35,9 @@ def describe(error: Exception | str) -> str:
 
 
 def list_gaps(folder: Path, recorded: Set[tuple[int, str]]) -> Iterator[str]:
-    """Yield a description of each contribution that is not recorded by itself or in a sum, with the reason."""
+    """Yield a description of each contribution that is not recorded, with the reason."""
     for number, _, node, why in _read_gaps(folder):
-        if recorded.isdisjoint({(number, node), (number, SUM)}):
+        if (number, node) not in recorded:
             yield f"round {number}, node {node} is not recorded: {why}"
 
 

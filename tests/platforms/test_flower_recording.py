@@ -6,23 +6,16 @@ from contextlib import nullcontext
 import pytest
 import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.client import NumPyClient
-from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod
-from flwr.common import Context, ndarrays_to_parameters
-from flwr.server import ServerConfig
-from flwr.server.compat.legacy_context import LegacyContext
-from flwr.server.strategy import FedAvg as LegacyFedAvg
-from flwr.server.workflow import DefaultWorkflow
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg, Krum
 from torch import nn
 
-from fedleak.audit import Setup, audit_run, guard
-from fedleak.platforms.flower import InProcess, read_mod_claim, recorded, secure_run
-from fedleak.privacy.claim import gaussian_epsilon
+from fedleak.platforms.flower import InProcess, recorded
+from fedleak.privacy.claim import Privacy, gaussian_epsilon
 from fedleak.recording import read, record
 from fedleak.recording.contribution import OTHER_STATES
+from fedleak_book import paths
 
 LR, BATCH, NODES = 0.1, 4, 3
 SIZES = [8, 10, 11]  # the last batches are smaller, and the samples are weighted
@@ -104,19 +97,16 @@ def test_client_and_server_record_one_round_that_is_measured(tmp_path):
     assert run[3].update().tensors.keys() == dict(network().named_parameters()).keys(), "no buffers"
 
 
-def test_the_mod_for_local_privacy_is_checked(tmp_path):
-    noise = LocalDpMod(clipping_norm=1.0, sensitivity=0.1, epsilon=1.0, delta=0.1)
-    app = client_app(noise, folder=tmp_path, privacy=read_mod_claim(noise))
-    start(recorded(all_nodes(), tmp_path, lr=LR), app, rounds=1)
+def test_the_pages_claim_of_the_local_mod_is_checked(tmp_path):
+    page = (paths.root() / "book" / "privacy.md").read_text(encoding="utf-8")
+    mod = LocalDpMod(clipping_norm=1.0, sensitivity=0.1, epsilon=1.0, delta=0.1)
+    scope = {"math": math, "Privacy": Privacy, "mod": mod}
+    exec("deviation = " + page.partition("deviation = ")[2].partition("\n\n")[0], scope)
+    start(recorded(all_nodes(), tmp_path, lr=LR), client_app(mod, folder=tmp_path, privacy=scope["claim"]), rounds=1)
     for part in read(tmp_path):
-        privacy = part.privacy
-        assert part.failed == OTHER_STATES
-        assert (privacy.claimed, privacy.delta, privacy.by) == (1.0, 0.1, "LocalDpMod")
-        assert privacy.epsilon == pytest.approx(gaussian_epsilon(2 / (0.1 * (2 * math.log(12.5)) ** 0.5), 0.1))
-        assert "the noise is too small" in privacy.wrong()[0], "two clipped updates lie up to 2 apart, not 0.1"
-    enough = read_mod_claim(LocalDpMod(clipping_norm=1.0, sensitivity=2.0, epsilon=0.5, delta=1e-5))
-    assert enough.epsilon < 0.5
-    assert not enough.wrong()
+        assert (part.failed, part.privacy.claimed, part.privacy.delta) == (OTHER_STATES, 1.0, 0.1)
+        assert part.privacy.epsilon == pytest.approx(gaussian_epsilon(2 / (0.1 * (2 * math.log(12.5)) ** 0.5), 0.1))
+        assert "the noise is too small" in part.privacy.wrong()[0], "two clipped updates lie up to 2 apart, not 0.1"
 
 
 def private(noise=0.1):
@@ -136,60 +126,19 @@ def test_any_strategy_records_what_the_server_sees(tmp_path, make):
     assert all(torch.equal(run[3 + k].states()[1]["3.bias"], TRAINED[k]["3.bias"]) for k in range(NODES))
 
 
-class Legacy(NumPyClient):
-    def __init__(self, context, folder):
-        self.k, self.node, self.folder = context.node_config["partition-id"], str(context.node_id), folder
+@pytest.mark.parametrize(("examples", "samples"), [("n", 9), (5, 5)])
+def test_samples_are_the_metric_that_is_named_or_the_number(tmp_path, examples, samples):
+    app = ClientApp()
 
-    def fit(self, parameters, config):
-        model = network()
-        model.load_state_dict(dict(zip(model.state_dict(), map(torch.tensor, parameters), strict=True)))
-        optimiser = torch.optim.SGD(model.parameters(), lr=LR)
-        recording = record(self.folder, model, optimiser, round=1, node=self.node) if self.folder else nullcontext(None)
-        with recording as saw:
-            train(model, self.k, 1, saw or (lambda _: None), optimiser)
-        TRAINED[self.k] = model.state_dict()
-        return [t.numpy() for t in model.state_dict().values()], SIZES[self.k], {}
+    @app.train()
+    def _train(message, context):
+        arrays = ArrayRecord([t.numpy() for t in network().state_dict().values()])
+        return Message(RecordDict({"arrays": arrays, "metrics": MetricRecord({"n": 9})}), reply_to=message)
 
-
-def legacy_app(*mods, folder=None):
-    return ClientApp(lambda context: Legacy(context, folder).to_client(), mods=list(mods))
-
-
-def legacy_strategy():
-    start = ndarrays_to_parameters([t.numpy() for t in network().state_dict().values()])
-    return LegacyFedAvg(
-        initial_parameters=start, min_fit_clients=NODES, min_available_clients=NODES, fraction_evaluate=0
+    names = list(network().state_dict())
+    strategy = recorded(
+        all_nodes(weighted_by_key="n"), tmp_path, lr=LR, batch_size=BATCH, examples=examples, names=names
     )
-
-
-TOLD = {"names": list(network().state_dict()), "lr": LR, "batch_size": BATCH, "optimiser": "sgd"}
-
-
-def test_the_legacy_interface_is_recorded(tmp_path):
-    context = LegacyContext(
-        Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={}),
-        config=ServerConfig(num_rounds=2),
-        strategy=recorded(legacy_strategy(), tmp_path, **TOLD),
-    )
-    DefaultWorkflow()(InProcess(legacy_app(), NODES), context)
-    run = read(tmp_path)
-    expected = [(r, str(k + 1), SIZES[k]) for r in (1, 2) for k in range(NODES)]
-    assert [(part.round, part.node, part.samples) for part in run] == expected
-    assert list(run[0].states()[0]) == TOLD["names"]
-    assert all(torch.equal(run[3 + k].states()[1]["0.bias"], TRAINED[k]["0.bias"]) for k in range(NODES))
-
-
-def test_a_secure_rounds_sum_carries_labels_and_is_guarded(tmp_path):
-    strategy = recorded(legacy_strategy(), tmp_path, **TOLD)
-    secure_run(InProcess(legacy_app(secaggplus_mod, folder=tmp_path), NODES), strategy)
-    (total,) = read(tmp_path)
-    labels = torch.cat([samples(k)[1] for k in range(NODES)])
-    assert total.counts == labels.bincount(minlength=3).tolist()
-    assert (total.node, total.seen_by, total.clients, total.steps) == ("sum", "server", NODES, 3)
-    assert total.batch_size == NODES * BATCH, "in parallel, not one after another"
-    mean = sum(n * TRAINED[k]["3.weight"] for k, n in enumerate(SIZES)) / sum(SIZES)
-    torch.testing.assert_close(total.states()[1]["3.weight"].float(), mean, atol=2e-3, rtol=0)
-    report = audit_run(tmp_path, Setup(model=network, shape=(3,), remedy_trials=0))
-    assert "the mean over up to 3 clients in parallel" in report.to_markdown()
-    (verdict,) = guard.verdicts(report, guard.Limits(mean=0.0))
-    assert (verdict.case, verdict.status) == ("round 1", "leak")
+    start(strategy, app, rounds=1)
+    assert [(part.samples, part.steps) for part in read(tmp_path)] == [(samples, -(-samples // BATCH))] * NODES
+    assert list(read(tmp_path)[0].states()[1]) == names

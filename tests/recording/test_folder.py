@@ -180,18 +180,6 @@ def test_an_optimiser_that_nobody_told_is_not_taken_for_sgd(tmp_path):
     assert (merged.optimiser, merged.lr, merged.momentum) == ("sgd", 0.25, 0.9), "the server's word"
 
 
-def test_the_sum_of_a_round_takes_its_labels_from_the_clients(tmp_path):
-    told_sum = {"node": "sum", "seen_by": "server", "clients": 2, "samples": 9, "counts": None, "optimiser": "unknown"}
-    for node, counts in (("a", [2, 3]), ("b", [1, 0, 3])):
-        write(tmp_path, contribution(node=node, counts=counts, samples=sum(counts)), *states())
-    write(tmp_path, contribution(**told_sum), *states(7))
-    (total,) = read(tmp_path)
-    assert (total.node, total.counts, total.clients, total.steps, total.optimiser) == ("sum", [3, 3, 3], 2, 2, "sgd")
-    write(tmp_path, contribution(round=2, node="a"), *states())
-    write(tmp_path, contribution(**told_sum, round=2), *states(7))
-    assert read(tmp_path)[1].counts is None, "one client of two recorded its labels"
-
-
 @pytest.mark.parametrize(
     ("shape", "bias", "what"), [((4, 4), "a.bias", "'z.weight'"), ((2, 3), "other", "'a.bias', 'other'")]
 )

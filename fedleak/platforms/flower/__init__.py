@@ -8,7 +8,6 @@ from fedleak.errors import extra
 with extra("flower"):
     import flwr  # noqa: F401
 
-from fedleak.platforms.flower.claims import read_mod_claim
 from fedleak.platforms.flower.grid import InProcess
 from fedleak.platforms.flower.recording import recorded
 from fedleak.platforms.flower.secagg import Fishing, fish, honest, secure_run
@@ -18,7 +17,6 @@ __all__ = [
     "InProcess",
     "fish",
     "honest",
-    "read_mod_claim",
     "recorded",
     "secure_run",
 ]
