@@ -122,7 +122,7 @@ def list_cases(tables: Tables, each: bool = False) -> pd.DataFrame:
     """
     given = {name: tables.rows.get(name, value) for name, value in (("doubt", ""), ("open", False), ("private", False))}
     rows = tables.as_it_is.assign(case=_names(tables.as_it_is, each), **given)
-    unscored = [] if tables.unscored.empty else _names(tables.unscored, each)
+    unscored = _names(pd.DataFrame(tables.unlabelled, columns=["round", "node"]), each)
     cases = []
     for case in dict.fromkeys([*rows["case"], *unscored]):
         of_case = rows[rows["case"] == case]

@@ -164,31 +164,27 @@ class Loop:
         able = (w for w in weaker if not attack.lacking(w) and attack.inputs(w, observation.knowledge).keys() == used)
         self.adversaries[attack.name] = next(able, adversary).name
 
-    def run(self, observations: Iterable[Observation]) -> Iterator[tuple[Observation, dict[str, Tensor]]]:
-        """Attack all updates, as they are and with each remedy; yield each with the counts as it is, by attack."""
+    def run(self, observations: Iterable[Observation]) -> None:
+        """Attack all updates, as they are and with each remedy."""
         for classifier, of_model in groupby(observations, lambda observation: observation.classifier):
             self.prepared = {}
             with unchanged(classifier.model):
                 for observation in of_model:
-                    yield observation, self._attack(observation)
+                    self._attack(observation)
 
-    def _attack(self, observation: Observation) -> dict[str, Tensor]:
+    def _attack(self, observation: Observation) -> None:
         update, remedied = observation.update(None), observation.number in self.remedied
         if remedied and not self.remedies:
             self._make_remedies(observation, update)
         attacks = sum(not attack.blind for attack in observation.attacks)
         self.bar.total = attacks * (self.updates + len(self.remedies) * len(self.remedied))
         self.rows += [observation.row(AS_IT_IS, blind) for blind in guess(observation)]
-        counts = {}
         for answer in self._attempts(AS_IT_IS, observation, update):
-            if answer.counts is not None:
-                counts[answer.attack.name] = answer.counts
-                if answer.attack.name not in self.adversaries:  # it could not read the first update
-                    self._note_weakest(answer.attack, observation, update)
+            if answer.counts is not None and answer.attack.name not in self.adversaries:  # it could not read the first
+                self._note_weakest(answer.attack, observation, update)
         self.words = count_words(self.words, update, observation.classifier.model, observation.texts)
         for name, remedy in self.remedies.items() if remedied else ():
             self._attempts(name, observation, observation.update(remedy), remedy)
-        return counts
 
     def _attempts(
         self, scenario: str, observation: Observation, update: Update, remedy: Defence | None = None

@@ -11,8 +11,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-import torch
 from torch import Tensor
 
 from fedleak.attacks.contest import view
@@ -83,14 +81,10 @@ def audit_run(
     loop.sort_out(attacks, first, update, _exclude)
     facts = {"dropped": [*missing, *(dropped or ())], **_describe(run, source, update, first.classifier)}
     facts["name"] = Path(folder).resolve().name
-    unscored = [
-        _describe_unscored(run[observation.number], counts)
-        for observation, counts in loop.run(chain([first], observations))
-        if run[observation.number].counts is None
-    ]
+    loop.run(chain([first], observations))
     facts["took"] = time.perf_counter() - started
     report = loop.report(first.classifier, facts)
-    report.unscored = pd.DataFrame(unscored)
+    report.unlabelled = [(entry.round, entry.node) for entry in run if entry.counts is None]
     claims = Counter(entry.privacy for entry in run if entry.privacy is not None)
     report.privacy = [PrivacyResult(privacy, updates=updates) for privacy, updates in claims.items()]
     report.spent = spent(run)
@@ -188,25 +182,6 @@ def _exclude(attack: Attack) -> str:
     if attack.trained:
         return "it is trained anew for every model and batch size, and each round has its own"
     return "it is made for secure aggregation; see its chapter" if attack.sees == "aggregate" else ""
-
-
-def _describe_unscored(entry: "Contribution", counts: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return a row on a contribution without labels: the attack that the others agree with most."""
-    agreed = agreement(counts) if counts else pd.Series({"none applies": 0.0})
-    name = str(agreed.idxmax())
-    best = {"attack": name, "counts": counts[name].tolist() if counts else [], "agreement": agreed.max()}
-    return {"round": entry.round, "node": entry.node, "samples": entry.samples, **best}
-
-
-def agreement(by_attack: Mapping[str, Tensor]) -> pd.Series:
-    """Return how much each attack's counts ``[n]`` agree with the others': the mean share of labels in common.
-
-    An attacker without the true labels can measure this too. Attacks can agree and be wrong.
-    """
-    counts = torch.stack(list(by_attack.values())).double()
-    common, all_labels = torch.minimum(counts[:, None], counts), counts[:, None] + counts
-    shares = 2 * common.sum(-1) / all_labels.sum(-1).clamp(min=1)
-    return pd.Series((shares.fill_diagonal_(0).sum(1) / max(len(by_attack) - 1, 1)).tolist(), list(by_attack))
 
 
 def _describe(run: "Sequence[Contribution]", source: Rounds, update: Update, first: Classifier) -> dict[str, Any]:

@@ -174,11 +174,6 @@ def together(reasons: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(", ".join(of), why) for why, of in names.items()]
 
 
-def named(counts: list[int]) -> str:
-    """Write how many samples of which class there are."""
-    return ", ".join(f"{label}: {count}" for label, count in enumerate(counts) if count) or "none"
-
-
 def counted(number: Any, noun: str) -> str:
     """Write a number, or a span of numbers, with its noun in the singular or plural."""
     return f"{number} {noun}" + "s" * (str(number) != "1")
@@ -199,7 +194,7 @@ TEMPLATES = Environment(
 )
 TEMPLATES.filters |= {
     function.__name__: function
-    for function in (percent, two, rate, share, accuracy, plain, cells, times, together, named, counted, sentence)
+    for function in (percent, two, rate, share, accuracy, plain, cells, times, together, counted, sentence)
 }
 
 LOOK: Any = {

@@ -50,8 +50,7 @@ def audit(setup: Setup, *, progress: bool = False, fast: bool = False) -> Report
     remedied = range(min(setup.trials, setup.remedy_trials))
     loop = Loop(setup.attacker, setup.seed, setup.trials, remedied, repeats=False, progress=progress)
     source = Trials(case, loop, fast)
-    for _ in loop.run(source.observe(number) for number in range(setup.trials)):
-        pass
+    loop.run(source.observe(number) for number in range(setup.trials))
     doubt = source.doubt()
     for row in loop.rows:
         row["doubt"] = doubt

@@ -113,10 +113,8 @@ class Tables:
         The claims of differential privacy, and what a canary shows of them.
     spent
         ε of each client over its rounds in a recorded run, the largest first.
-    unscored
-        Of a recorded run, one row a contribution without recorded labels: ``round``, ``node``, ``samples``, ``attack``
-        (the one that the others agree with most), ``counts`` that it names, ``agreement`` in [0, 1]; see
-        `fedleak.audit.recorded.agreement`.
+    unlabelled
+        Of a recorded run, round and node of each contribution without recorded labels.
     verdicts
         Verdicts of `fedleak.audit.guard`, if there are limits.
     baseline
@@ -136,7 +134,7 @@ class Tables:
     words: WordsResult | None = None
     privacy: Sequence[PrivacyResult] = ()
     spent: Sequence[Spent] = ()
-    unscored: pd.DataFrame = field(default_factory=pd.DataFrame)
+    unlabelled: Sequence[tuple[int, str]] = ()
     verdicts: Sequence[Verdict] = ()
     baseline: dict[str, Any] | None = None
     broken: dict[str, str] = field(default_factory=dict)

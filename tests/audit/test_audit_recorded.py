@@ -9,17 +9,15 @@ from runs import CLASSES, LR, SHAPE, data, network, train, unlabelled
 from torch import nn
 
 from fedleak import WithheldParameter
-from fedleak.attacks.contest import entrants
-from fedleak.attacks.labels import idlg, ilrg, llg, rlu
+from fedleak.attacks.labels import ilrg, llg, rlu
 from fedleak.attacks.registry import EAVESDROPPER
 from fedleak.audit import Setup, audit_run, guard
 from fedleak.audit.case import prepare
-from fedleak.audit.recorded import agreement
 from fedleak.federated import Scheme
 from fedleak.intervals import interval
 from fedleak.metrics import instance_accuracy
 from fedleak.models.states import bare
-from fedleak.recording import Contribution, read, write
+from fedleak.recording import read, write
 
 
 @pytest.fixture(scope="module")
@@ -124,47 +122,18 @@ def test_attacks_that_know_the_scheme_are_told_of_momentum(tmp_path):
     assert row["iacc"].item() == pytest.approx(instance_accuracy(counts[None], record.truth(CLASSES)[None]).item())
 
 
-def test_without_labels_it_shows_what_attacks_say_and_how_far_they_agree(run, tmp_path):
-    setup = Setup(model=network, shape=SHAPE, data=data(99), remedy_trials=1)
-    report = audit_run(unlabelled(run, tmp_path / "none"), setup)
-    assert len(report.unscored) == 9
-    assert all(sum(counts) > 0 for counts in report.unscored["counts"])
-    assert "nothing is scored. 9 updates were attacked; the attacks agree on" in report.headline()[0]
-    for ending in ("md", "html"):
-        (path,) = report.save(tmp_path / f"report.{ending}")
-        assert "Updates without recorded labels" in path.read_text()
+def test_without_labels_nothing_is_scored_and_nothing_kept(run, tmp_path):
+    setup = Setup(model=network, shape=SHAPE, data=data(99), remedy_trials=0)
+    none = audit_run(unlabelled(run, tmp_path / "none"), setup)
+    assert "nothing is scored" in none.headline()[0]
+    assert not none.measured
     mixed = audit_run(unlabelled(run, tmp_path / "some", keep=(1,)), setup)
-    assert len(mixed.unscored) == 6
-    assert list(mixed.cases()["case"]) == ["round 1", "round 2", "round 3"]
-    verdicts = guard.verdicts(mixed, guard.Limits(1.0))
-    assert [verdict.status for verdict in verdicts] == ["kept", "not measurable", "not measurable"]
-    assert "Updates without recorded labels" in mixed.to_markdown()
+    for report, statuses in ((none, ["not measurable"] * 3), (mixed, ["kept", "not measurable", "not measurable"])):
+        assert list(report.cases()["case"]) == ["round 1", "round 2", "round 3"]
+        assert [verdict.status for verdict in guard.verdicts(report, guard.Limits(1.0))] == statuses
 
 
-def test_agreement_is_the_share_of_labels_in_common():
-    shares = agreement({"a": torch.tensor([2, 2]), "b": torch.tensor([4, 0]), "c": torch.tensor([2, 2])})
-    pd.testing.assert_series_equal(shares, pd.Series({"a": 0.75, "b": 0.5, "c": 0.75}))
-    assert agreement({"a": torch.tensor([2, 2])})["a"] == 0
-
-
-def test_one_sample_without_labels_of_an_adam_client(tmp_path):
-    model = network()
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    adam = torch.optim.Adam(model.parameters(), lr=0.01)
-    nn.functional.cross_entropy(model(torch.rand(1, *SHAPE)), torch.tensor([2])).backward()
-    adam.step()
-    record = Contribution(round=1, node="a", samples=1, steps=1, lr=0.01, optimiser="adam")
-    write(tmp_path, record, before, model.state_dict())
-    assert idlg.recover(read(tmp_path)[0].update(), model).tolist() == [0, 0, 1, 0]
-    text = audit_run(tmp_path).to_markdown()
-    assert "the last that moved; nothing else tells" in text
-    assert "2: 1" in text
-
-
-def test_updates_that_no_attack_applies_to(run, tmp_path, monkeypatch):
-    guesses = [attack for attack in entrants() if attack.blind]
-    monkeypatch.setattr("fedleak.audit.loop.entrants", lambda **_: guesses)
-    report = audit_run(unlabelled(run, tmp_path))
-    assert set(report.unscored["attack"]) == {"none applies"}
-    assert "the attacks agree on 0 % of the labels" in report.headline()[0]
-    assert "| none applies | none | 0 % |" in report.to_markdown()
+def test_the_last_matrix_that_moved_is_said_to_be_a_guess(tmp_path):
+    train(tmp_path / "run", 1, "a", [1], 3, kind=torch.optim.Adam)
+    unlabelled(tmp_path / "run", tmp_path / "bare")
+    assert "the last that moved; nothing else tells" in audit_run(tmp_path / "bare").to_markdown()
