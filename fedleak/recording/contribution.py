@@ -1,6 +1,5 @@
 """A client's part in a round, as it stands in a run's folder; see `fedleak.recording.folder`."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
@@ -23,7 +22,6 @@ with extra("recordings"):
 
 UNKNOWN = "unknown"
 UNMEASURED = "nobody measured the client's training"
-EARLIER = "recorded by an earlier version"
 OTHER_STATES = "the server received another state than the client recorded"
 
 
@@ -90,7 +88,7 @@ class Contribution:
     @property
     def is_open(self) -> bool:
         """Whether nothing speaks against SGD on the mean cross-entropy, and nobody measured it."""
-        return self.failed in (UNMEASURED, EARLIER) and self.optimiser in ("sgd", "nag")
+        return self.failed == UNMEASURED and self.optimiser in ("sgd", "nag")
 
     @property
     def scheme(self) -> Scheme | None:
@@ -158,22 +156,6 @@ class Contribution:
 
 
 JSON = TypeAdapter(Contribution)
-_FORMER = ("verified", "doubts", "factor", "loss", "rates", "weight_decay")
-"""Fields of earlier versions."""
-
-
-def parse(content: bytes) -> Contribution:
-    """Read the JSON of a contribution, also of an earlier version."""
-    try:
-        former = json.loads(content)
-    except ValueError:
-        former = None
-    if not isinstance(former, dict) or "verified" not in former:
-        return JSON.validate_json(content)
-    doubts = former.get("doubts") or [""]
-    failed = f"{EARLIER}: {doubts[0]}" if doubts[0] else EARLIER
-    kept = {name: value for name, value in former.items() if name not in (*_FORMER, "decays")}
-    return JSON.validate_json(json.dumps({**kept, "failed": failed}))
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from fedleak.errors import likely
 from fedleak.federated.update import is_statistic, plain_name
 from fedleak.files import write_bytes
 from fedleak.privacy.claim import find_tensors_without_noise
-from fedleak.recording.contribution import JSON, OTHER_STATES, UNKNOWN, Contribution, errors_named, parse
+from fedleak.recording.contribution import JSON, OTHER_STATES, UNKNOWN, Contribution, errors_named
 from fedleak.recording.gaps import gap, list_gaps, list_refusals
 from fedleak.recording.states import forget, place, scan, write_state
 
@@ -61,7 +61,7 @@ def read(
     entries: dict[tuple[int, str], Contribution] = {}
     for path in sorted(folder.glob("round-*/*.json")):  # client-*.json sorts before server-*.json
         with errors_named(path):
-            entry = replace(parse(path.read_bytes()), folder=folder)
+            entry = replace(JSON.validate_json(path.read_bytes()), folder=folder)
             if entry.path != path:
                 raise ValueError(
                     f"it is of round {entry.round} and node {entry.node!r}, and belongs to {entry.path.name}"

@@ -17,7 +17,7 @@ from torch import nn
 from fedleak.platforms.server import never_stopping, write_received
 from fedleak.privacy.claim import Privacy
 from fedleak.recording import Contribution, read, record, write
-from fedleak.recording.contribution import EARLIER, OTHER_STATES
+from fedleak.recording.contribution import OTHER_STATES
 
 
 def contribution(**other):
@@ -254,18 +254,6 @@ def test_a_measurement_holds_for_the_state_that_the_server_received(tmp_path):
         write(tmp_path, contribution(node=node, failed="", scales={"z.weight": 1.0}), before, after)
         write(tmp_path, contribution(node=node, counts=None, seen_by="server"), before, received)
     assert [part.failed for part in read(tmp_path)] == ["", OTHER_STATES]
-
-
-def test_a_folder_of_an_earlier_version_is_read_and_not_measured(tmp_path):
-    former = {"verified": ["step", "loss", "labels"], "doubts": [], "factor": 2.0, "rates": {"a.bias": 0.1}}
-    for node, doubts in (("a", []), ("b", ["the loss is focal"])):
-        path = write(tmp_path, contribution(node=node), *states())
-        fields = {k: v for k, v in json.loads(path.read_text()).items() if k not in ("scales", "decays", "failed")}
-        path.write_text(json.dumps({**fields, **former, "doubts": doubts}))
-    first, second = read(tmp_path)
-    assert (first.failed, first.is_open) == (EARLIER, True)
-    assert second.failed.startswith(EARLIER)
-    assert not second.is_open
 
 
 def test_a_part_of_a_model_goes_with_the_whole_of_others(tmp_path):
