@@ -40,7 +40,6 @@ def audit_run(
     setup: Setup | None = None,
     *,
     gaps: bool = False,
-    skip_nan: bool = False,
     progress: bool = False,
 ) -> Report:
     """Attack every update of a recorded run with all that applies, and report.
@@ -58,17 +57,14 @@ def audit_run(
         for the head, and attacks that need no more are run.
     gaps
         Accept missing rounds.
-    skip_nan
-        Leave out updates with NaN or infinity; the report names them.
     progress
         Show a progress bar.
     """
     from fedleak.recording import read  # needed for recorded runs alone
 
     started = time.perf_counter()
-    dropped: list[str] | None = [] if skip_nan else None
     missing: list[str] = []
-    run = read(folder, gaps=gaps, dropped=dropped, missing=missing)
+    run = read(folder, gaps=gaps, missing=missing)
     source = Rounds(run, None if setup is None else prepare(setup))
     scored = [number for number, entry in enumerate(run) if entry.counts is not None]
     spread = sorted(range(len(scored)), key=lambda k: int(f"{k:024b}"[::-1], 2))  # over the run, where it is cut too
@@ -79,7 +75,7 @@ def audit_run(
     update = first.update(None)
     attacks = taking_part(first.classifier, source.case, update.samples)
     loop.sort_out(attacks, first, update, _exclude)
-    facts = {"dropped": [*missing, *(dropped or ())], **_describe(run, source, update, first.classifier)}
+    facts = {"dropped": missing, **_describe(run, source, update, first.classifier)}
     facts["name"] = Path(folder).resolve().name
     loop.run(chain([first], observations))
     facts["took"] = time.perf_counter() - started

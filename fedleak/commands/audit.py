@@ -44,10 +44,6 @@ def command(
         Path | None, typer.Option(help="File whose `setup` has the model, and data if available, of a recorded run.")
     ] = None,
     gaps: Annotated[bool, typer.Option("--gaps", help="Accept missing rounds in a recorded run.")] = False,
-    skip_nan: Annotated[
-        bool,
-        typer.Option("--skip-nan", help="Skip updates with NaN or infinity in a recorded run; the report lists them."),
-    ] = False,
     fail_above: Annotated[
         float | None,
         typer.Option(
@@ -133,7 +129,7 @@ def command(
             reserve(path).unlink()  # fail before the work if a file cannot be written
         earlier = None if baseline is None else _earlier(baseline)
         torch.set_num_threads(threads)
-        report = _report(file, setup, {"gaps": gaps, "skip_nan": skip_nan}, fast, trials=trials, seed=seed)
+        report = _report(file, setup, gaps, fast, trials=trials, seed=seed)
         report.baseline = earlier
         if limited:
             report.verdicts = guard.verdicts(report, limits, assume is not None)
@@ -175,14 +171,14 @@ def _earlier(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not a report of `fedleak audit --out FILE.json`: {error!r}") from error
 
 
-def _report(file: Path, setup: Path | None, options: dict[str, bool], fast: bool, **asked: int | None) -> "Report":
+def _report(file: Path, setup: Path | None, gaps: bool, fast: bool, **asked: int | None) -> "Report":
     from fedleak.audit import audit, audit_run
     from fedleak.audit.setup import load
 
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     if not file.is_dir():
-        if setup is not None or any(options.values()):
-            raise ValueError(f"--setup, --gaps and --skip-nan need the folder of a recorded run, which {file} is not")
+        if setup is not None or gaps:
+            raise ValueError(f"--setup and --gaps need the folder of a recorded run, which {file} is not")
         return audit(replace(load(file), **given), progress=True, fast=fast)
     if fast:
         raise ValueError("--fast needs a set-up: no attacker is trained for a recorded run")
@@ -191,4 +187,4 @@ def _report(file: Path, setup: Path | None, options: dict[str, bool], fast: bool
     if given and setup is None:
         raise ValueError("--seed needs --setup: without it only the guess is random")
     model_setup = None if setup is None else replace(load(setup), **given)
-    return audit_run(file, model_setup, progress=True, **options)
+    return audit_run(file, model_setup, progress=True, gaps=gaps)

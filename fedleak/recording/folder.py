@@ -40,15 +40,12 @@ def write(folder: Path | str, part: Contribution, before: Mapping[str, Tensor], 
     return part.path
 
 
-def read(
-    folder: Path | str, *, gaps: bool = False, dropped: list[str] | None = None, missing: list[str] | None = None
-) -> list[Contribution]:
+def read(folder: Path | str, *, gaps: bool = False, missing: list[str] | None = None) -> list[Contribution]:
     """Read a folder, check all of its files, and return the contributions, sorted by round and node.
 
     If both client and server recorded a contribution, the states are the server's and the facts the client's. With
     `gaps`, rounds and contributions may be missing, as for a client that was not always chosen; `missing`, if given,
-    receives their descriptions, and those of clients whose own record was refused. `dropped`, if given, receives
-    contributions with NaN or infinity, which are omitted.
+    receives their descriptions, and those of clients whose own record was refused.
 
     Raises `FileNotFoundError` if the folder does not exist; `ValueError`, which names the file, if it has no round or
     lacks one, or if a file is truncated or changed, or a state has other keys or shapes than the others, NaN or
@@ -83,35 +80,21 @@ def read(
         raise ValueError(f"{missed[0]}, and rounds up to {max(rounds)} are there; accept that with gaps=True (--gaps)")
     if missing is not None:
         missing.extend([*missed, *list_refusals(folder, entries.keys())])
-    run: list[Contribution] = []
-    for key in sorted(entries, key=lambda key: (key[0], len(key[1]), key[1])):
-        entry = entries[key]
-        try:
-            _check_states(entry, run[0] if run else entry)
-        except _NotFinite as error:
-            if dropped is None:
-                raise ValueError(f"{error}; leave such updates out with dropped=[] (--skip-nan)") from error
-            dropped.append(str(error))
-            continue
-        run.append(entry)
-    if not run:
-        raise ValueError(f"{folder}: every update holds NaN or infinity")
+    run = [entries[key] for key in sorted(entries, key=lambda key: (key[0], len(key[1]), key[1]))]
+    for entry in run:
+        _check_states(entry, run[0])
     return run
 
 
-class _NotFinite(ValueError):
-    """A state of a contribution holds NaN or infinity."""
-
-
 def _check_states(entry: Contribution, first: Contribution) -> None:
-    """Raise `ValueError` if states are of another model than the first's, or `_NotFinite`."""
+    """Raise `ValueError` if states are of another model than the first's, or hold NaN or infinity."""
     before, after = (scan(place(entry.folder, name)) for name in (entry.before, entry.after))
     changing = {name for name in before.odd | after.odd if before.prints.get(name) != after.prints.get(name)}
     for name, state in ((entry.before, before), (entry.after, after)):
         if bad := [text for tensor, text in state.odd.items() if tensor in changing]:
-            raise _NotFinite(
+            raise ValueError(
                 f"round {entry.round}, node {entry.node}: {', '.join(bad)} are NaN or infinite "
-                f"({place(entry.folder, name)})"
+                f"({place(entry.folder, name)}); remove {entry.path.parent.name}/*-{entry.node}.json to leave it out"
             )
     expected = scan(place(first.folder, first.before)).shapes
     for name, state in ((entry.before, before), (entry.after, after)):

@@ -200,30 +200,13 @@ def test_clients_that_do_not_use_sgd_are_not_kept(tmp_path):
     assert guard.exit_code(guard.verdicts(report, Limits(mean=1.0), assume_training=True)) == guard.NOT_MEASURABLE
 
 
-def test_nan_of_one_client_is_named_and_can_be_skipped(invoke, run, setup_file, tmp_path):
-    folder = tmp_path / "run"
-    for contribution in read(run):
-        before, after = contribution.states()
-        broken = (
-            {**after, "3.bias": after["3.bias"] * torch.nan}
-            if (contribution.round, contribution.node) == (2, "b")
-            else after
-        )
-        write(folder, contribution, before, broken)
-    nan = "round 2, node b: 4 of 4 entries of '3.bias' are NaN"
-    assert nan in invoke(folder, "--setup", setup_file, ends=2).stderr
-    result = invoke(folder, "--setup", setup_file, "--skip-nan", "--fail-above", 1)
-    assert f"Skipped: {nan}" in result.output
-    assert "8 updates of 3 clients" in result.output
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["{run}", "--trials", 3], "--trials needs a set-up"),
         (["{run}", "--fast"], "no attacker is trained"),
         (["{run}", "--seed", 3], "--seed needs --setup"),
-        (["{mine}", "--gaps"], "--setup, --gaps and --skip-nan need the folder of a recorded run"),
+        (["{mine}", "--gaps"], "--setup and --gaps need the folder of a recorded run"),
         (["{run}", "--junit", "{cut}/x.xml"], "--junit needs a limit: --fail-above"),
         (["{cut}"], "client-a.json: Invalid JSON"),
     ],
