@@ -101,30 +101,16 @@ def _refuse_other_outputs(model: nn.Module, setup: Setup, data: Tensor | None) -
     inputs = dummy_inputs(model, None if setup.shape is None else tuple(setup.shape))
     if data is not None:
         inputs = iter([models.as_inputs(data[:2], model)])
-    x, outputs = next(((x, y) for x in inputs if (y := run(model, x)) is not None), (None, None))
+    outputs = next((y for x in inputs if (y := run(model, x)) is not None), None)
     if isinstance(outputs, Tensor) and outputs.dim() != 2:
         what, advice = f"tensor {list(outputs.shape)}", "one label per sample is covered, not one per token or pixel"
     elif outputs is not None and not isinstance(outputs, Tensor):
-        key = ".logits" if hasattr(outputs, "logits") else _key_of_logits(model, x, outputs)
+        key = ".logits" if hasattr(outputs, "logits") else "[0]"
         what = type(outputs).__name__
         advice = f"wrap it in a module whose forward returns the logits of one head, say `self.model(x){key}`"
     else:
         return
     raise ValueError(f"a classifier gives one tensor of logits [N, n], this model a {what}: {advice}")
-
-
-def _key_of_logits(model: nn.Module, x: Any, outputs: Any) -> str:
-    """Return the subscript of the outputs that the last linear layer made; the first one's if none are."""
-    if not isinstance(outputs, tuple | list | dict):
-        return "[0]"
-    made: list[Tensor] = []
-    linears = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-    with watched(linears, lambda _, __, y: made.append(y)):
-        entries = run(model, x)
-    entries = dict(entries if isinstance(entries, dict) else enumerate(entries))
-    tensors = {key: value for key, value in entries.items() if isinstance(value, Tensor)}
-    matching = [key for y in reversed(made) for key, value in tensors.items() if same_logits(y, value)]
-    return f"[{next(iter([*matching, *entries]))!r}]"
 
 
 def _arrange_channels(model: nn.Module, x: Tensor) -> None:

@@ -105,53 +105,6 @@ def test_counts_are_those_of_one_epoch():
     assert guess == pytest.approx(once.loc["random guess", "iacc"], abs=0.15)
 
 
-def several(kind):
-    class Several(nn.Module):
-        """Returns the logits of two heads in a container."""
-
-        def __init__(self):
-            super().__init__()
-            self.two = Two(two_outputs=True)
-
-        def forward(self, x):
-            return kind(self.two(x))
-
-    return Several
-
-
-class Output(dict):
-    """As transformers have it: a dictionary with attributes."""
-
-    def __getattr__(self, name):
-        return self[name]
-
-
-class Wrapper(nn.Module):
-    def __init__(self, model, take):
-        super().__init__()
-        self.model, self.take = model, take
-
-    def forward(self, x):
-        return self.take(self, x)
-
-
-CONTAINERS = [
-    tuple,
-    list,
-    lambda outputs: {"head": outputs[0], "other": outputs[1]},
-    lambda outputs: Output(logits=outputs[0]),
-]
-
-
-@pytest.mark.parametrize("kind", CONTAINERS)
-def test_the_advice_on_several_outputs_works(kind):
-    with pytest.raises(ValueError, match="wrap it in a module") as caught:
-        prepare(quick(model=several(kind)))
-    advice = str(caught.value).rpartition("say `")[2].rstrip("`")
-    take = eval(f"lambda self, x: {advice}")  # the advice is followed to the letter
-    assert prepare(quick(model=lambda: Wrapper(several(kind)(), take))).classifier.n_classes == 7
-
-
 def test_the_advice_on_a_wrong_name_and_a_softmax_works():
     model = Two()
     model.head_name = "other"
