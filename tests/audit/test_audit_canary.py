@@ -11,7 +11,7 @@ from runs import network, train
 
 from fedleak.audit import Setup, audit, audit_run, canary, guard
 from fedleak.audit.canary import lower_bound
-from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
+from fedleak.federated.defences import ClippedNoise, PureNoise
 from fedleak.federated.restricted import Withhold
 from fedleak.privacy.claim import DPSGD, Privacy, gaussian_epsilon
 from fedleak.recording import read, write
@@ -93,24 +93,13 @@ def test_the_report_has_the_claim_and_the_bound(of):
     assert "privacy" not in report.headline()[0]
 
 
-def test_nothing_is_said_where_nothing_is_claimed(of):
-    report = of(defences=[Sparsification(0.5)])
-    assert report.privacy == ()
-    assert "ifferential privacy" not in report.to_markdown()
-
-
-def test_a_clients_noise_counts_with_what_clipping_each_tensor_leaves(of):
-    (row,) = of(defences=[ClippedNoise(0.2, 0.5, 0)]).privacy
-    assert row.privacy.claimed == pytest.approx(gaussian_epsilon(2 * 0.2 * math.sqrt(4) / 0.5, DELTA))
-    assert 0 < row.gaussian <= row.privacy.claimed
-    (less,) = of(defences=[ClippedNoise(0.2, 0.5, 0), Withhold(["1.bias"])]).privacy
-    assert less.privacy.claimed == pytest.approx(gaussian_epsilon(2 * 0.2 * math.sqrt(3) / 0.5, DELTA))
-
-
-def test_a_clients_noise_counts_with_the_bound_where_the_whole_update_is_clipped(of):
-    (whole,) = of(defences=[ClippedNoise(0.2, 0.5, 0, whole=True)]).privacy
-    assert whole.privacy.claimed == pytest.approx(gaussian_epsilon(2 * 0.2 / 0.5, DELTA))
-    assert 0 < whole.gaussian <= whole.privacy.claimed
+def test_a_clients_noise_counts_with_what_clipping_leaves(of):
+    noisy = {"each tensor": 2 * 0.2 * math.sqrt(4), "the whole": 2 * 0.2, "three of them": 2 * 0.2 * math.sqrt(3)}
+    for name, distance in noisy.items():
+        clipped = ClippedNoise(0.2, 0.5, 0, whole=name == "the whole")
+        (row,) = of(defences=[clipped, Withhold(["1.bias"] * (name == "three of them"))]).privacy
+        assert row.privacy.claimed == pytest.approx(gaussian_epsilon(distance / 0.5, DELTA))
+        assert 0 < row.gaussian <= row.privacy.claimed
 
 
 NOISY = {"dp_sgd": DPSGD(noise_multiplier=0.7, max_grad_norm=0.5, sample_rate=0.05, poisson_sampling=False)}
@@ -172,14 +161,10 @@ def test_a_recorded_run_says_what_is_claimed_of_how_many_updates(tmp_path):
     assert "noise is too small" in row.wrong()[0]
 
 
-def test_noise_after_a_clipping_adds_to_its_variance():
-    clip, noise = ClippedNoise(1.0, 3.0, 0, whole=True), PureNoise(4.0, 1)
+def test_noise_counts_with_the_clipping_before_it():
     of = lambda *defences: Setup(model=mlp(), batch_size=8, defences=[*defences], claimed=(1.0, 1e-5)).claim(4)
+    clip, noise = ClippedNoise(1.0, 3.0, 0, whole=True), PureNoise(4.0, 1)
     assert of(clip, noise).epsilon == pytest.approx(of(ClippedNoise(1.0, 5.0, 0, whole=True)).epsilon)
     assert of(noise, clip).epsilon == pytest.approx(of(clip).epsilon), "it is clipped too"
-
-
-def test_a_defence_of_an_unknown_kind_may_bound_the_norm():
-    of = lambda *defences: Setup(model=mlp(), batch_size=8, defences=[*defences], claimed=(1.0, 1e-5)).claim(4)
-    assert of(lambda updates, clients: updates, PureNoise(8.0, 1)).wrong() == []
-    assert "nothing bounds the norm" in of(PureNoise(8.0, 1)).wrong()[0]
+    assert of(lambda updates, clients: updates, noise).wrong() == [], "an unknown defence may bound the norm"
+    assert "nothing bounds the norm" in of(noise).wrong()[0]

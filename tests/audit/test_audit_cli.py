@@ -55,14 +55,10 @@ def test_the_example_is_a_file_that_works(invoke, written):
     [
         ("x = 1\n", "my_setup.py defines no `setup`"),
         ("setup = 3\n", "gives a setup of type int"),
-        ("def setup():\n    pass\n", "defines no `setup`"),
         ("\n\nimport nothing_like_this\n", "my_setup.py, line 3: ModuleNotFoundError: No module named"),
-        ("x = 1\nsetup = 1 / 0\n", "my_setup.py, line 2: ZeroDivisionError: division by zero"),
         ("def setup():\n    x = 1\n    return x.y\n", "my_setup.py, line 3: AttributeError"),
         ("x = (\n", "my_setup.py, line 1: SyntaxError"),
         (GOOD.replace("batch_size=4", "batch_size=0"), "my_setup.py, line 4: batch_size is a whole number"),
-        (GOOD.replace("shape=(6,)", "shape=(7,)"), "does not take 2 inputs of torch.float32 (7,)"),
-        (GOOD.replace("trials=5", "algorithm='fedfoo'"), "unknown algorithm 'fedfoo'"),
     ],
 )
 def test_a_mistake_in_the_file_is_one_clear_line(invoke, written, text, message):

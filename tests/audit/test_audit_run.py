@@ -1,7 +1,6 @@
 """What an audit measures, with whose knowledge, and what is left of it under defences."""
 
 import math
-from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -19,11 +18,10 @@ from fedleak.audit import Setup, audit
 from fedleak.audit.case import fresh, prepare
 from fedleak.audit.loop import Loop, guess, score, taking_part
 from fedleak.audit.run import Trials
-from fedleak.data.embedded import synthetic
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
 from fedleak.federated.restricted import FedVF, Withhold
 from fedleak.metrics import counts, instance_accuracy
-from fedleak.models import build, head, passes
+from fedleak.models import build, head
 
 
 def trials_of(setup, remedied=()):
@@ -162,7 +160,6 @@ def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatc
     setup = quick()
     report = audit(setup)
     assert [how["iterations"] for how in trained] == [BRIEF["iterations"]]
-    assert report.table.set_index("attack").loc["learned", "n"] == 3
     case = prepare(setup)
     done = case.trial(1)
     result = learned.prepare(case.attacked.model, case.aux, **BRIEF).recover(done.updates[0])
@@ -171,81 +168,44 @@ def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatc
     assert row["held"] == ((result.low <= done.truth[0]) & (done.truth[0] <= result.high)).double().mean().item()
     assert row["width"] == pytest.approx((result.high - result.low).mean().item())
     assert f"are {report.sure().loc['learned', 'width']:.1f} samples wide on average" in report.to_markdown()
-    assert "intervals contain" not in audit(quick(adversary="shared gradients")).to_markdown()
     assert "learned" in audit(quick(algorithm="fedavg", steps=2, lr=0.05)).ranking()
 
 
 def test_a_fast_audit_trains_nothing_and_says_so(monkeypatch):
     monkeypatch.setattr(learned, "train", lambda *args, **how: pytest.fail("an attacker was trained"))
     report = audit(quick(), fast=True)
-    whole = [attack.name for attack in registry_attacks() if attack.trained]
-    assert whole
-    for name in whole:
-        assert "fast audit leaves out" in dict(report.untried)[name]
-        assert name not in report.ranking()
-    assert "fast audit leaves out attackers that are trained" in report.to_markdown()
+    trained = {attack.name for attack in registry_attacks() if attack.trained}
+    assert trained.isdisjoint(report.ranking())
+    assert all("fast audit leaves out" in dict(report.untried)[name] for name in trained)
     assert {"LLG", "RLU"} <= set(report.ranking())
-
-
-def test_the_progress_bar_counts_every_attack_of_every_scenario():
-    trials, loop = trials_of(quick(), range(2))
-    list(loop.run(trials.observe(number) for number in range(3)))
-    assert loop.bar.total == len(loop.adversaries) * (3 + len(loop.remedies) * 2)
-    loop.over.add(("as it is", "LLG"))
-    announced = list(loop._announced(replace(trials.observe(0), attacks=[get("LLG"), get("RLU")]), "as it is"))
-    assert [attack.name for attack in announced] == ["RLU"]
-
-
-def test_an_audit_runs_the_model_on_the_same_inputs_once(monkeypatch):
-    calls, compute = [], passes._head_pass
-
-    def noted(model, x, chunk):
-        calls.append((model, x))
-        return compute(model, x, chunk)
-
-    monkeypatch.setattr(passes, "_head_pass", noted)
-    trials, loop = trials_of(quick())
-    list(loop.run(trials.observe(number) for number in range(3)))
-    inputs = [x for model, x in calls if model is trials.case.attacked.model]
-    assert inputs
-    assert not any(a.shape == b.shape and a.equal(b) for k, a in enumerate(inputs) for b in inputs[:k])
 
 
 def test_an_attacker_that_is_trained_simulates_the_set_ups_defences():
     setup = quick(defences=[Sparsification(0.5), PureNoise(1.0, seed=3)])
     case = prepare(setup)
-    name = head(case.model).weight
+    name, make = head(case.model).weight, case.knowledge["defence"]
     plain = {name: torch.zeros(500, 4, 8), "other": torch.zeros(500, 3)}
-    make = case.knowledge["defence"]
     sent = make(500, 1)(plain, torch.arange(500))[name]
     assert sent.std() == pytest.approx(1, abs=0.02)
     assert (sent[0] != sent[1]).all()
     assert not make(500, 2)(plain, torch.arange(500))[name].equal(sent)
-    report = audit(setup)
-    assert "trained on clients with the set-up's defences" in report.to_markdown()
-    done = case.trial(0)
-    counts = learned.recover(case.observe(done), case.attacked.model, case.aux, **BRIEF, defence=make)
-    row = report.rows.query("attack == 'learned' and trial == 0 and scenario == 'as it is'").iloc[0]
-    assert row["iacc"] == instance_accuracy(counts, done.truth[0]).item()
+    assert "trained on clients with the set-up's defences" in audit(setup).to_markdown()
 
 
 def test_what_cannot_be_simulated_on_the_head_is_not():
     def drawn(updates, clients):
         return {name: t + torch.randn_like(t) for name, t in updates.items()}
 
-    for defence in (PureNoise(0.5, 3), ClippedNoise(1.0, 0.5, 3), drawn):
-        assert prepare(quick(defences=[defence])).knowledge["defence"] is not None
-    whole = ClippedNoise(1.0, 0.5, 3, whole=True)
-    assert prepare(quick(defences=[whole])).knowledge["defence"] is None, "the other layers' norms count"
-    assert prepare(quick()).knowledge["defence"] is None
-    noise = [PureNoise(0.1, seed=0)]
-    assert prepare(quick(defences=noise, algorithm="fedavg", steps=2)).knowledge["defence"] is None
-    assert prepare(quick(defences=noise, clients=3)).knowledge["defence"] is None
-    case = prepare(quick(defences=[Withhold([head(prepare(quick()).model).weight])]))
-    assert case.knowledge["defence"] is None
-    other = next(name for name, _ in case.model.named_parameters())
-    assert prepare(quick(defences=[Withhold([other])])).knowledge["defence"] is None
-    assert "trained on clients with no defence" in audit(quick(defences=[Withhold([other])])).to_markdown()
+    def simulated(**options):
+        return prepare(quick(**options)).knowledge["defence"] is not None
+
+    noise, whole = PureNoise(0.1, seed=0), ClippedNoise(1.0, 0.5, 3, whole=True)
+    assert all(simulated(defences=[defence]) for defence in (noise, ClippedNoise(1.0, 0.5, 3), drawn))
+    assert not simulated(defences=[whole]), "the other layers' norms count"
+    assert not simulated()
+    assert not simulated(defences=[noise], algorithm="fedavg", steps=2)
+    assert not simulated(defences=[noise], clients=3)
+    assert not any(simulated(defences=[Withhold([name])]) for name in ("c.weight", "a.weight"))
 
 
 def test_secure_aggregation_leaves_the_cheating_server():
@@ -273,16 +233,10 @@ def test_every_trial_draws_its_own_noise_and_starts_without_memory():
     assert noise[0].equal(noise[2])
     assert sparsification.residual == {}
 
-    def halved(updates, clients):
-        return {name: t / 2 for name, t in updates.items()}
-
-    report = audit(quick(defences=[halved]))
-    assert report.facts["defences"] == ["halved"], "a function will do"
-    assert report.ranking()
-
 
 def test_an_attack_that_fails_now_and_then_says_how_often(monkeypatch):
     attack, calls = get("LLG"), []
+    prepare_llg = attack.function
 
     def flaky(model):
         def read(update):
@@ -293,12 +247,8 @@ def test_an_attack_that_fails_now_and_then_says_how_often(monkeypatch):
 
         return Prepared("LLG", read)
 
-    prepare_llg = attack.function
-    object.__setattr__(attack, "function", flaky)
-    try:
-        report = audit(quick(remedy_trials=0))
-    finally:
-        object.__setattr__(attack, "function", prepare_llg)
+    monkeypatch.setitem(vars(attack), "function", flaky)
+    report = audit(quick(), fast=True)
     assert report.remarks["LLG"] == "failed in 1 of its trials: too flat"
     assert report.table.set_index("attack").loc["LLG", "n"] == 2
 
@@ -319,18 +269,6 @@ def test_one_image_inversion_if_it_is_asked_for():
     assert all(math.isfinite(value) for value in (inversion.psnr, inversion.guess))
     several = {"images": 1, "algorithm": "fedavg", "steps": 2, "lr": 0.01}
     assert audit(Setup(**options, **several), fast=True).images.attack == "AGIC"
-    assert audit(Setup(**options), fast=True).images is None
     withheld = audit(Setup(**options, images=2, defences=[Withhold(["0.weight"])]), fast=True).images
     assert "gradients of all layers" in withheld.why
-    assert "at least 11 x 11" in audit(quick(images=1, remedy_trials=0), fast=True).images.why
-
-
-def test_an_inversion_searches_in_the_range_of_the_auxiliary_inputs():
-    """Quality is measured in that range, so that it is the same for the same images at another scale."""
-    x, y, _ = synthetic("train", (1, 11, 11), 3, 60)
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(121, 16), nn.Sigmoid(), nn.Linear(16, 3))
-    options = {"model": model, "batch_size": 1, "trials": 1, "remedy_trials": 0, "images": 100}
-    pixels, wide = (audit(Setup(data=(inputs, y), **options), fast=True).images for inputs in (x, 4 * x - 2))
-    assert wide.guess == pytest.approx(pixels.guess, abs=0.01)
-    assert min(pixels.psnr, wide.psnr) > wide.guess + 20
+    assert "at least 11 x 11" in audit(quick(images=1), fast=True).images.why

@@ -1,6 +1,5 @@
 """A run's folder: what is written comes back, and what is cut, changed or odd is an error that names the file."""
 
-import copy
 import hashlib
 import json
 import logging
@@ -12,11 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save
-from torch import nn
 
 from fedleak.platforms.server import never_stopping, write_received
 from fedleak.privacy.claim import Privacy
-from fedleak.recording import Contribution, read, record, write
+from fedleak.recording import Contribution, read, write
 from fedleak.recording.contribution import OTHER_STATES
 
 
@@ -44,12 +42,11 @@ def test_what_is_written_comes_back(tmp_path):
     before, after = states()
     path = write(tmp_path / "run", contribution(batch_size=3, epochs=1), before, after)
     assert path == tmp_path / "run" / "round-0001" / "client-a.json"
+    path.with_name(".client-c.x.tmp").write_text("{")  # what a killed process leaves
     (record,) = read(tmp_path / "run")
     assert list(record.states()[0]) == list(before), "the order of the names is the model's"
     for name in before:
-        assert all(
-            tensors[name].equal(state[name]) for tensors, state in zip(record.states(), (before, after), strict=True)
-        )
+        assert torch.equal(record.states()[0][name], before[name])
         assert torch.equal(record.update().tensors[name], after[name] - before[name])
     assert (record.samples, record.steps, record.lr, record.batch_size) == (5, 2, 0.5, 3)
     assert record.truth(4).tolist() == [2, 3, 0, 0]
@@ -60,13 +57,8 @@ def test_what_is_written_comes_back(tmp_path):
 def test_contributions_come_by_round_and_then_by_their_clients_numbers(tmp_path):
     whole_run(tmp_path, nodes=("10", "2"))
     write(tmp_path, contribution(round=2, node="3"), *states(10))
-    assert [(record.round, record.node) for record in read(tmp_path)] == [
-        (1, "2"),
-        (1, "10"),
-        (2, "2"),
-        (2, "3"),
-        (2, "10"),
-    ]
+    order = [(record.round, record.node) for record in read(tmp_path)]
+    assert order == [(1, "2"), (1, "10"), (2, "2"), (2, "3"), (2, "10")]
     assert len(list((tmp_path / "states").iterdir())) == 8, "a state is kept once"
 
 
@@ -77,15 +69,6 @@ def test_tied_weights_and_counters_can_be_written(tmp_path):
     restored, _ = read(tmp_path)[0].states()
     assert all(torch.equal(restored[name], state[name]) for name in state)
     assert read(tmp_path)[0].update().tensors.keys() == state.keys() - {"bn.num_batches_tracked"}
-
-
-def test_the_servers_view_counts_and_the_client_knows_the_labels(tmp_path):
-    (before, after), (_, noisy) = states(0), states(1)
-    write(tmp_path, contribution(), before, after)
-    write(tmp_path, contribution(seen_by="server", counts=None, lr=9.0), before, noisy)
-    (record,) = read(tmp_path)
-    assert (record.seen_by, record.counts, record.lr) == ("server", [2, 3], 0.5)
-    assert torch.equal(record.states()[1]["a.bias"], noisy["a.bias"])
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -102,20 +85,6 @@ def test_a_file_that_is_cut_changed_or_missing_is_named(tmp_path_factory, data):
     with pytest.raises(ValueError, match=f"{path.name}.*{problem}"):
         read(folder)
     shutil.rmtree(folder)
-
-
-def test_a_run_that_ended_at_any_write_can_be_read(tmp_path):
-    """Files appear whole, in the order in which they are written: every beginning of that order is a run, or none."""
-    full = whole_run(tmp_path / "full", rounds=(1, 2))
-    jsons = sorted(full.glob("round-*/*.json"))
-    for count in range(1, len(jsons) + 1):
-        part = tmp_path / f"part{count}"
-        shutil.copytree(full / "states", part / "states")
-        for path in jsons[:count]:
-            (part / path.parent.name).mkdir(exist_ok=True)
-            shutil.copy(path, part / path.parent.name)
-        (part / "round-0001" / ".client-c.x.tmp").write_text("{")  # what a killed process leaves
-        assert len(read(part)) == count
 
 
 def test_missing_rounds(tmp_path):
@@ -186,56 +155,33 @@ def test_states_of_two_models(tmp_path, shape, bias, what):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
-        ({"lr": "0.1"}, "lr: Input should be a valid number"),
-        ({"samples": 0}, "samples: Input should be greater than 0"),
+        ({"lr": "0.1"}, "lr"),
+        ({"samples": 0}, "samples"),
         ({"counts": [2, 2]}, "counts are of 4 labels, and there are 5 samples"),
-        ({"counts": [6, -1]}, "counts.1: Input should be greater than or equal to 0"),
+        ({"counts": [6, -1]}, "counts.1"),
         ({"node": "../../x"}, "node: String should match pattern"),
         ({"node": "b"}, "belongs to client-b.json"),
-        ({"before": "../x"}, "before: String should match pattern"),
-        ({"momentum": 1.5}, "momentum: Input should be less than 1"),
-        ({"extra": 1}, "extra: Unexpected keyword argument"),
+        ({"before": "../x"}, "before"),
+        ({"momentum": 1.5}, "momentum"),
+        ({"extra": 1}, "extra"),
     ],
 )
-def test_a_json_file_with_something_else_is_named(tmp_path, change, message):
+def test_a_json_file_with_something_else_is_named(tmp_path, change, named):
     path = write(tmp_path, contribution(), *states())
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(ValueError, match=rf"client-a.json: .*{message}"):
+    with pytest.raises(ValueError, match=rf"client-a.json: .*{named}"):
         read(tmp_path)
-
-
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)).double()
-
-
-def test_a_loop_with_batch_norm_records_buffers_and_reads_parameters(tmp_path):
-    model, y = network(), torch.tensor([0, 1, 2, 2])
-    before = copy.deepcopy(model.state_dict())
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-    with record(tmp_path, model, optimiser, round=1) as saw:
-        saw(y)
-        nn.functional.cross_entropy(model(torch.rand(4, 3).double()), y).backward()
-        optimiser.step()
-    (saved,) = read(tmp_path)
-    received, after = saved.states()
-    assert all(torch.equal(received[name], before[name]) for name in before)
-    assert after["1.num_batches_tracked"] == 1
-    assert saved.update().tensors.keys() == dict(model.named_parameters()).keys()
-    assert (saved.optimiser, saved.scheme) == ("adam", None)
 
 
 def test_a_gap_names_the_field_that_is_wrong(tmp_path):
-    with never_stopping(tmp_path, logging.getLogger("test"), round=3, node="b"):
-        Contribution(round=3, node="b", samples=0, steps=1, lr=0.1)
-    with pytest.raises(ValueError, match="round 3, node b is not recorded: samples: Input should be greater than 0"):
-        read(tmp_path)
-    with never_stopping(tmp_path, logging.getLogger("test"), round=3, node="b"):
-        Contribution(round=3, node="b", samples=2, steps=1, lr=0.1, counts=[1, 2])
-    with pytest.raises(ValueError, match="is not recorded: counts are of 3 labels"):
-        read(tmp_path)
+    faults = {"samples: Input should be greater than 0": {"samples": 0}, "counts are of 3 labels": {"counts": [1, 2]}}
+    for message, wrong in faults.items():
+        with never_stopping(tmp_path, logging.getLogger("test"), round=3, node="b"):
+            Contribution(**{"round": 3, "node": "b", "samples": 2, "steps": 1, "lr": 0.1, **wrong})
+        with pytest.raises(ValueError, match=f"round 3, node b is not recorded: {message}"):
+            read(tmp_path)
     with never_stopping(tmp_path, logging.getLogger("test"), round=3, node="b"):
         raise KeyError("weight")
     with pytest.raises(ValueError, match="is not recorded: KeyError: 'weight'"):
@@ -246,8 +192,11 @@ def test_a_measurement_holds_for_the_state_that_the_server_received(tmp_path):
     (before, after), (_, other) = states(0), states(1)
     for node, received in (("a", after), ("b", other)):
         write(tmp_path, contribution(node=node, failed="", scales={"z.weight": 1.0}), before, after)
-        write(tmp_path, contribution(node=node, counts=None, seen_by="server"), before, received)
-    assert [part.failed for part in read(tmp_path)] == ["", OTHER_STATES]
+        write(tmp_path, contribution(node=node, counts=None, seen_by="server", lr=9.0), before, received)
+    first, second = read(tmp_path)
+    assert (first.failed, second.failed) == ("", OTHER_STATES)
+    assert (second.seen_by, second.counts, second.lr) == ("server", [2, 3], 0.5)
+    assert torch.equal(second.states()[1]["a.bias"], other["a.bias"])
 
 
 def test_a_part_of_a_model_goes_with_the_whole_of_others(tmp_path):

@@ -123,17 +123,17 @@ def test_unequal_weights_of_samples_are_not_measured(tmp_path):
 
 
 def test_hooks_on_gradients_are_not_measured(tmp_path):
-    for k, hook in enumerate((lambda m: m[0].weight.register_hook(torch.sign), _hook_module)):
+    hooks = (
+        lambda m: m[0].weight.register_hook(torch.sign),
+        lambda m: m[0].register_full_backward_hook(lambda *_: None),
+    )
+    for k, hook in enumerate(hooks):
         model, (x, y) = mlp(), samples()
         hook(model)
         optimiser = LOOPS["sgd"].optimiser(model)
         with record(tmp_path / str(k), model, optimiser, round=1) as saw:
             plain()(model, optimiser, x, y, saw)
         assert "hook" in read(tmp_path / str(k))[0].failed
-
-
-def _hook_module(model):
-    model[0].register_full_backward_hook(lambda *_: None)
 
 
 def test_a_step_by_a_closure_is_measured(tmp_path):

@@ -47,14 +47,13 @@ def test_what_leaves_is_measured_if_it_is_a_multiple_of_the_change(change, is_me
     assert (not part.failed) == is_measured, part.failed
 
 
-def test_a_scaled_difference_gives_the_gradients(tmp_path):
+def test_a_scaled_difference_gives_the_gradients_and_a_part_withholds_the_rest(tmp_path):
     first, second = (sent_by(tmp_path / str(k), scaled(k)).update() for k in (1.0, 0.25))
     torch.testing.assert_close(first.gradient("2.bias"), second.gradient("2.bias"), rtol=1e-3, atol=1e-5)
-
-
-def test_a_shared_part_withholds_the_rest(tmp_path):
-    part = sent_by(tmp_path, lambda before, after: {n: t for n, t in after.items() if n.startswith("0")})
+    part = sent_by(tmp_path / "part", lambda before, after: {n: t for n, t in after.items() if n.startswith("0")})
     assert set(part.update().tensors) == {"0.weight", "0.bias"}
+    with pytest.warns(UserWarning, match="nothing recorded"), pytest.raises(ValueError, match="is none of them"):
+        sent_by(tmp_path / "names", lambda before, after: {f"module.{name}": t for name, t in after.items()})
 
 
 def test_a_gradient_without_a_step_is_recorded(tmp_path):
@@ -65,10 +64,6 @@ def test_a_gradient_without_a_step_is_recorded(tmp_path):
     (part,) = read(tmp_path)
     assert (part.failed, part.steps) == ("", 1)
     torch.testing.assert_close(part.update().gradient("2.bias"), model[2].bias.grad, rtol=1e-3, atol=1e-5)
-
-
-def unknown(before, after):
-    return {f"module.{name}": tensor for name, tensor in after.items()}
 
 
 def no_labels(model, optimiser, x, y, saw):
@@ -96,11 +91,6 @@ def test_what_cannot_be_recorded_is_a_gap_and_no_error(run, tmp_path):
         run(model, optimiser, *samples(), saw)
     with pytest.raises(ValueError, match="round 3, node 0 is not recorded"):
         read(tmp_path)
-
-
-def test_a_wrong_state_to_send_is_a_gap(tmp_path):
-    with pytest.warns(UserWarning, match="nothing recorded"), pytest.raises(ValueError, match="is none of them"):
-        sent_by(tmp_path, unknown)
 
 
 def test_a_full_disk_stops_no_training(tmp_path, monkeypatch):
@@ -159,30 +149,6 @@ def test_the_examples_of_a_plain_loop_and_of_opacus_run():
     from fedleak.recording import recorder
 
     assert doctest.testmod(recorder, raise_on_error=True).attempted > 10
-
-
-def test_opacus_is_judged_by_its_noise(tmp_path):
-    from opacus import PrivacyEngine
-    from torch.utils.data import DataLoader, TensorDataset
-
-    x, y = samples()
-    plain_model = mlp()
-    model, optimiser, loader = PrivacyEngine().make_private(
-        module=plain_model,
-        optimizer=sgd(plain_model),
-        data_loader=DataLoader(TensorDataset(x, y), 6),
-        noise_multiplier=1.0,
-        max_grad_norm=1.0,
-    )
-    with record(tmp_path, model, optimiser, round=1) as saw:
-        for inputs, labels in loader:
-            saw(labels)
-            optimiser.zero_grad()
-            F.cross_entropy(model(inputs), labels).backward()
-            optimiser.step()
-    (part,) = read(tmp_path)
-    assert "ε" in part.failed
-    assert part.privacy.epsilon > 0
 
 
 def test_the_pages_loader_shows_its_labels(tmp_path):
