@@ -3,7 +3,7 @@
 import copy
 
 import torch
-from loops import CLASSES, WIDTH, Loop, Optimisers, Parts, accumulated, mlp, plain, sequential, simple
+from loops import CLASSES, WIDTH, Loop, Optimisers, Parts, accumulated, mlp, plain, sequential, simple, with_model
 from torch import nn
 from torch.nn import functional as F
 
@@ -18,17 +18,9 @@ def made(loss=None, measured=False, network=mlp, optimiser=WITH, **parts):
     return Loop(measured, plain(**({"loss": loss} if loss else {}), **parts), network, optimiser)
 
 
-def with_model(loss, measured=False, network=mlp, splits=4):
+def given(loss, measured=False, network=mlp, splits=4):
     """A plain loop whose loss takes the logits, the labels, the model and its inputs."""
-
-    def run(model, optimiser, x, y, saw):
-        for part in torch.arange(len(y)).chunk(splits):
-            saw(y[part])
-            optimiser.zero_grad()
-            loss(model(x[part]), y[part], model, x[part]).backward()
-            optimiser.step()
-
-    return Loop(measured, run, network, WITH)
+    return Loop(measured, with_model(loss, splits), network, WITH)
 
 
 def by(run, measured=False, network=mlp, optimiser=WITH):
@@ -42,6 +34,10 @@ other = mlp()
 
 def far(model, power=2):
     return sum((p - s).abs().pow(power).sum() for p, s in zip(model.parameters(), start, strict=True))
+
+
+def gradients(model):
+    return [p.grad for p in model.parameters()]
 
 
 def contrast(z, y, m, x):
@@ -75,43 +71,25 @@ def penalised(z, y, m, x):
 def meta(model, optimiser, x, y, saw):
     """Per-FedAvg: the gradient at a look-ahead, at the weights before it."""
     for part in torch.arange(len(y)).chunk(4):
-        saw(y[part])
-        weights = [p.detach().clone() for p in model.parameters()]
-        for _ in range(2):
-            optimiser.zero_grad()
-            ce(model(x[part]), y[part]).backward()
-            if _ == 0:
-                optimiser.step()
-        with torch.no_grad():
-            for p, w in zip(model.parameters(), weights, strict=True):
-                p.copy_(w)
+        before = copy.deepcopy(model.state_dict())
+        plain(splits=1)(model, optimiser, x[part], y[part], saw)
+        optimiser.zero_grad()
+        ce(model(x[part]), y[part]).backward()
+        model.load_state_dict(before)
         optimiser.step()
-
-
-def controlled(model, optimiser, x, y, saw):
-    """SCAFFOLD: a control variate is added to each gradient."""
-
-    def add(model):
-        for p in model.parameters():
-            p.grad += 0.02
-
-    plain(splits=4, backward=add)(model, optimiser, x, y, saw)
 
 
 def sharp(model, optimiser, x, y, saw):
     for part in torch.arange(len(y)).chunk(2):
         saw(y[part])
-        optimiser.zero_grad()
-        ce(model(x[part]), y[part]).backward()
-        moves = [p.grad.clone() for p in model.parameters()]
-        with torch.no_grad():
-            for p, move in zip(model.parameters(), moves, strict=True):
-                p.add_(move)
-        optimiser.zero_grad()
-        ce(model(x[part]), y[part]).backward()
-        with torch.no_grad():
-            for p, move in zip(model.parameters(), moves, strict=True):
-                p.sub_(move)
+        moves = 0.0
+        for move in (1, -1):
+            optimiser.zero_grad()
+            ce(model(x[part]), y[part]).backward()
+            with torch.no_grad():
+                moves = moves or [p.grad.clone() for p in model.parameters()]
+                for p, step in zip(model.parameters(), moves, strict=True):
+                    p.add_(move * step)
         optimiser.step()
 
 
@@ -136,13 +114,6 @@ def inner_steps(model, optimiser, x, y, saw):
     for part in torch.arange(len(y)).chunk(4):
         saw(y[part])
         plain(splits=1, epochs=3)(model, optimiser, x[part], y[part], lambda _: None)
-
-
-def rate_by_epoch(model, optimiser, x, y, saw):
-    schedule = torch.optim.lr_scheduler.StepLR(optimiser, 1, 0.5)
-    for _ in range(3):
-        plain(splits=4)(model, optimiser, x, y, saw)
-        schedule.step()
 
 
 def head_then_body(model, optimiser, x, y, saw):
@@ -175,19 +146,19 @@ def evaluated(model, optimiser, x, y, saw):
         plain(splits=1)(model, optimiser, x[part], y[part], lambda _: None)
 
 
-def two_views(z, y, m, x):
-    return (ce(z, y) + ce(m(x + 0.1), y)) / 2
+def by_hand(model, optimiser, x, y, saw):
+    saw(y)
+    ce(model(x), y).backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 0.3 * p.grad
 
 
-def by_hand(rate):
-    def run(model, optimiser, x, y, saw):
-        saw(y)
-        ce(model(x), y).backward()
-        with torch.no_grad():
-            for p in model.parameters():
-                p -= rate * p.grad
-
-    return run
+def rate_by_epoch(model, optimiser, x, y, saw):
+    schedule = torch.optim.lr_scheduler.StepLR(optimiser, 1, 0.5)
+    for _ in range(3):
+        plain(splits=4)(model, optimiser, x, y, saw)
+        schedule.step()
 
 
 def gradient_alone(model, optimiser, x, y, saw):
@@ -207,24 +178,10 @@ def ema_weights(model, optimiser, x, y, saw):
     model.load_state_dict(average.state_dict())
 
 
-def sparse_steps(model):
-    for p in model.parameters():
-        p.grad[p.grad.abs() < p.grad.abs().flatten().median()] = 0
-
-
-class Reversal(torch.autograd.Function):
-    @staticmethod
-    def forward(_, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(_, gradient):
-        return -gradient
-
-
 def domain(z, y, m, x):
     """DANN: a second head on reversed gradients."""
-    return ce(z, y) + ce(m.other(Reversal.apply(m.body(x))), (x.sum(1) > 10).long())
+    h = m.body(x)
+    return ce(z, y) + ce(m.other(2 * h.detach() - h), (x.sum(1) > 10).long())
 
 
 def noisy_logits(z, y):
@@ -275,31 +232,17 @@ def behind(*layers):
     return lambda: (torch.manual_seed(0), nn.Sequential(*mlp(), *(layer() for layer in layers)))[1]
 
 
-class Times(nn.Module):
-    def forward(self, z):
-        return 0.125 * z
-
-
-class Learned(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(CLASSES))
-
-    def forward(self, z):
-        return z * self.scale
-
-
 ALGORITHMS = {
     # the four that a list of doubts let pass
-    "features' size": with_model(lambda z, y, m, x: ce(z, y) + 0.3 * m[:-1](x).square().mean()),
-    "a teacher's features": with_model(lambda z, y, m, x: ce(z, y) + (m[:-1](x) - TEACHER[: len(x)]).square().mean()),
-    "MOON": with_model(contrast),
-    "L1 of the body": with_model(lambda z, y, m, x: ce(z, y) + 0.01 * m[0].weight.abs().sum()),
+    "features' size": given(lambda z, y, m, x: ce(z, y) + 0.3 * m[:-1](x).square().mean()),
+    "a teacher's features": given(lambda z, y, m, x: ce(z, y) + (m[:-1](x) - TEACHER[: len(x)]).square().mean()),
+    "MOON": given(contrast),
+    "L1 of the body": given(lambda z, y, m, x: ce(z, y) + 0.01 * m[0].weight.abs().sum()),
     # other losses and terms
-    "FedProto": with_model(prototypes),
-    "FedProx, mu = 10": with_model(lambda z, y, m, x: ce(z, y) + 5 * far(m)),
-    "FedDyn's linear term": with_model(lambda z, y, m, x: ce(z, y) - 0.05 * sum(p.sum() for p in m.parameters())),
-    "elastic weights": with_model(lambda z, y, m, x: ce(z, y) + 50 * far(m) + 0.1 * far(m, 1)),
+    "FedProto": given(prototypes),
+    "FedProx, mu = 10": given(lambda z, y, m, x: ce(z, y) + 5 * far(m)),
+    "FedDyn's linear term": given(lambda z, y, m, x: ce(z, y) - 0.05 * sum(p.sum() for p in m.parameters())),
+    "elastic weights": given(lambda z, y, m, x: ce(z, y) + 50 * far(m) + 0.1 * far(m, 1)),
     "FedLC, a prior": made(lambda z, y: ce(z + GAINS.log(), y)),
     "FedRS, restricted softmax": made(lambda z, y: ce(z * torch.tensor([1, 1, 0.5, 1, 0.5, 1]), y)),
     "a prior added in place": made(in_place),
@@ -310,34 +253,36 @@ ALGORITHMS = {
     "log-cosh of a poly loss": made(lambda z, y: ce(z, y) + (1 - z.softmax(1).gather(1, y[:, None])).mean()),
     "hard examples alone": made(lambda z, y: ce(z, y, reduction="none").topk(4).values.mean()),
     "a margin (LDAM)": made(lambda z, y: ce(z - 2.0 * F.one_hot(y, CLASSES), y)),
-    "virtual adversarial": with_model(virtual),
-    "gradient penalty": with_model(penalised),
-    "DANN": with_model(domain, network=lambda: Parts(simple, other=nn.Linear(32, 2))),
+    "virtual adversarial": given(virtual),
+    "gradient penalty": given(penalised),
+    "DANN": given(domain, network=lambda: Parts(simple, other=nn.Linear(32, 2))),
     "gradients of logits changed": made(noisy_logits),
     # other steps
-    "SCAFFOLD": by(controlled),
+    "SCAFFOLD": made(splits=4, backward=lambda m: [g.add_(0.02) for g in gradients(m)]),
     "Per-FedAvg": by(meta),
     "SAM": by(sharp),
     "pseudo-labels": by(pseudo),
-    "sparse gradients": made(backward=sparse_steps),
+    "sparse gradients": made(backward=lambda m: [g.mul_(g.abs() > g.abs().median()) for g in gradients(m)]),
     "an average of weights is sent": by(ema_weights),
     "head first on other samples": by(head_warm_up),
     # behind the head
-    "outputs times 1/8": made(network=behind(Times)),
+    "outputs times 1/8": made(network=lambda: Parts(lambda m, x: simple(m, x) / 8)),
     "batch norm behind the head": made(network=behind(lambda: nn.BatchNorm1d(CLASSES))),
     "dropout behind the head": made(network=behind(lambda: nn.Dropout(0.5))),
-    "a learned scale behind the head": made(network=behind(Learned)),
+    "a learned scale behind the head": made(
+        network=lambda: Parts(lambda m, x: simple(m, x) * m.scale, scale=nn.Parameter(torch.ones(CLASSES)))
+    ),
     "tanh behind the head": made(network=behind(nn.Tanh)),
     # plain SGD in other clothes
-    "adversarial inputs": with_model(adversarial, measured=True),
-    "two views": with_model(two_views, measured=True),
+    "adversarial inputs": given(adversarial, measured=True),
+    "two views": given(lambda z, y, m, x: (ce(z, y) + ce(m(x + 0.1), y)) / 2, measured=True),
     "Ditto, one optimiser": by(ditto, measured=True),
     "K steps on a batch": by(inner_steps, measured=True),
     "a rate by epoch": by(rate_by_epoch, measured=True),
     "FedRep": by(head_then_body, measured=True),
     "a batch that is left out": by(skipped, measured=True),
     "a pass to look": by(evaluated, measured=True),
-    "one step by hand": by(by_hand(0.3), measured=True),
+    "one step by hand": by(by_hand, measured=True),
     "FedSGD": by(gradient_alone, measured=True),
     "accumulated and clipped alike": by(accumulated(1), measured=True),
     "frozen statistics and an average": made(measured=True, network=Frozen),

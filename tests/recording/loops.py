@@ -53,25 +53,31 @@ def loop(name, measured=True, network=mlp, optimiser=None):
     return decorate
 
 
-def plain(
-    loss=F.cross_entropy, splits=2, backward=None, after=None, labels=lambda y: y, forward=None, epochs=1, divide=1.0
-):
-    """The usual loop, with one part replaced."""
+def plain(loss=F.cross_entropy, splits=2, *, forward=lambda m, x: m(x), backward=None, after=None, epochs=1, **parts):
+    """The usual loop, with one part replaced: `labels` to show, no `zero`, shown `late`, a batch `without` a step."""
+    labels, divide = parts.pop("labels", lambda y: y), parts.pop("divide", 1.0)
+    zero, late, without = parts.pop("zero", True), parts.pop("late", False), parts.pop("without", None)
+    assert not parts
 
     def run(model, optimiser, x, y, saw):
-        for _ in range(epochs):
-            for part in torch.arange(len(y)).chunk(splits):
-                saw(labels(y[part]))
-                optimiser.zero_grad()
-                logits = forward(model, x[part]) if forward else model(x[part])
-                (loss(logits, y[part]) / divide).backward()
-                if backward:
-                    backward(model)
+        for number, part in enumerate([*torch.arange(len(y)).chunk(splits)] * epochs):
+            late or saw(labels(y[part]))
+            zero and optimiser.zero_grad()
+            (loss(forward(model, x[part]), y[part]) / divide).backward()
+            if backward:
+                backward(model)
+            if number != without:
                 optimiser.step()
-                if after:
-                    after(model, optimiser)
+            late and saw(labels(y[part]))
+            if after:
+                after(model, optimiser)
 
     return run
+
+
+def with_model(loss, splits=4):
+    """The usual loop, with a loss of the logits, the labels, the model and its inputs."""
+    return plain(lambda z, y: loss(z[0], y, *z[1:]), splits, forward=lambda m, x: (m(x), m, x))
 
 
 def add(name, measured=True, network=mlp, optimiser=None, **parts):
@@ -114,7 +120,6 @@ add("Nesterov", optimiser=Optimisers(momentum=0.9, nesterov=True))
 add("weight decay", optimiser=Optimisers(weight_decay=0.1), splits=1)
 add("weight decay with momentum", optimiser=Optimisers(weight_decay=0.05, momentum=0.5))
 add("dampening", False, optimiser=Optimisers(momentum=0.5, dampening=0.5), splits=3)
-add("strong dampening", False, optimiser=Optimisers(momentum=0.9, dampening=0.9), splits=4)
 add("maximize the negative", False, optimiser=Optimisers(maximize=True), loss=lambda z, y: -F.cross_entropy(z, y))
 add("maximize", False, optimiser=Optimisers(maximize=True))
 add("gradient ascent", False, loss=lambda z, y: -F.cross_entropy(z, y))
@@ -181,18 +186,16 @@ def _(model, optimiser, x, y, saw):
 
 
 # Schedules, clipping, and what else happens between the steps
-@loop("a schedule inside", False)
-def _(model, optimiser, x, y, saw):
-    schedule = torch.optim.lr_scheduler.StepLR(optimiser, 1, 0.3)
-    plain(splits=4, after=lambda *_: schedule.step())(model, optimiser, x, y, saw)
+def scheduled(gamma):
+    def run(model, optimiser, x, y, saw):
+        schedule = torch.optim.lr_scheduler.StepLR(optimiser, 1, gamma)
+        plain(splits=4, after=lambda *_: schedule.step())(model, optimiser, x, y, saw)
+
+    return run
 
 
-@loop("a slow schedule")
-def _(model, optimiser, x, y, saw):
-    schedule = torch.optim.lr_scheduler.StepLR(optimiser, 1, 0.95)
-    plain(splits=4, after=lambda *_: schedule.step())(model, optimiser, x, y, saw)
-
-
+loop("a schedule inside", False)(scheduled(0.3))
+loop("a slow schedule")(scheduled(0.95))
 add("clipped norm", False, backward=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 0.05))
 add("clipped norm, bound not reached", backward=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 100.0))
 add("clipped values", False, backward=lambda m: nn.utils.clip_grad_value_(m.parameters(), 0.005))
@@ -222,38 +225,22 @@ def _(model, optimiser, x, y, saw):
     plain(after=lambda *_: other.step())(model, optimiser, x, y, saw)
 
 
-@loop("two steps a batch", False)
-def _(model, optimiser, x, y, saw):
-    saw(y)
-    F.cross_entropy(model(x), y).backward()
-    optimiser.step()
-    optimiser.step()
-
-
-@loop("gradients never set to zero", False)
-def _(model, optimiser, x, y, saw):
-    for part in torch.arange(B).chunk(3):
-        saw(y[part])
-        F.cross_entropy(model(x[part]), y[part]).backward()
-        optimiser.step()
+add("two steps a batch", False, splits=1, after=lambda _, optimiser: optimiser.step())
+add("gradients never set to zero", False, splits=3, zero=False)
 
 
 class Lookahead:
     def __init__(self, params, lr):
-        params = list(params)
-        self.optimizer = torch.optim.SGD(params, lr=lr)
-        self.slow = [p.detach().clone() for p in params]
-        self.params, self.param_groups = params, self.optimizer.param_groups
-
-    def zero_grad(self):
-        self.optimizer.zero_grad()
+        self.params = list(params)
+        self.optimizer = torch.optim.SGD(self.params, lr=lr)
+        self.slow = [p.detach().clone() for p in self.params]
+        self.param_groups, self.zero_grad = self.optimizer.param_groups, self.optimizer.zero_grad
 
     @torch.no_grad()
     def step(self):
         self.optimizer.step()
         for p, slow in zip(self.params, self.slow, strict=True):
-            slow += 0.5 * (p - slow)
-            p.copy_(slow)
+            p.copy_(slow.lerp_(p, 0.5))
 
 
 add("lookahead", False, optimiser=Optimisers(Lookahead))
@@ -274,15 +261,7 @@ def accumulated(divide):
 
 loop("accumulation, divided")(accumulated(3))
 loop("accumulation, not divided")(accumulated(1))
-
-
-@loop("labels shown after the step")
-def _(model, optimiser, x, y, saw):
-    for part in torch.arange(B).chunk(2):
-        optimiser.zero_grad()
-        F.cross_entropy(model(x[part]), y[part]).backward()
-        optimiser.step()
-        saw(y[part])
+add("labels shown after the step", late=True)
 
 
 @loop("one show for two parts of a batch")
@@ -315,17 +294,7 @@ loop("GradScaler, fused", optimiser=Optimisers(fused=True))(scaled(1024.0))
 loop("GradScaler and a clipped norm", False)(scaled(1024.0, unscale=True))
 loop("GradScaler that skips steps in float16")(scaled(2.0**19, half=True))
 loop("a scale that is never taken off")(plain(loss=lambda z, y: 1024 * F.cross_entropy(z, y)))
-
-
-@loop("a batch without a step")
-def _(model, optimiser, x, y, saw):
-    for number, part in enumerate(torch.arange(B).chunk(4)):
-        saw(y[part])
-        optimiser.zero_grad()
-        F.cross_entropy(model(x[part]), y[part]).backward()
-        if number != 1:
-            optimiser.step()
-
+add("a batch without a step", splits=4, without=1)
 
 # Losses
 add("sum", loss=lambda z, y: F.cross_entropy(z, y, reduction="sum"))
@@ -343,19 +312,8 @@ mixed = torch.randperm(B // 2, generator=torch.Generator().manual_seed(1))
 add("mixup", False, loss=lambda z, y: 0.7 * F.cross_entropy(z, y) + 0.3 * F.cross_entropy(z, y[mixed]))
 add("ignored labels", loss=lambda z, y: F.cross_entropy(z, torch.where(y == 5, -100, y)), labels=lambda y: y[y != 5])
 add("temperature", False, loss=lambda z, y: F.cross_entropy(z / 3, y))
-
-
-@loop("a penalty on the weights", False)
-def _(model, optimiser, x, y, saw):
-    penalty = lambda z, y: F.cross_entropy(z, y) + 0.1 * sum(p.square().sum() for p in model.parameters())
-    plain(loss=penalty)(model, optimiser, x, y, saw)
-
-
-@loop("FedProx", False)
-def _(model, optimiser, x, y, saw):
-    start = [p.detach().clone() for p in model.parameters()]
-    near = lambda: sum((p - s).square().sum() for p, s in zip(model.parameters(), start, strict=True))
-    plain(loss=lambda z, y: F.cross_entropy(z, y) + 50.0 * near(), splits=4)(model, optimiser, x, y, saw)
+squares = lambda z, y, m, x: F.cross_entropy(z, y) + 0.1 * sum(p.square().sum() for p in m.parameters())
+loop("a penalty on the weights", False)(with_model(squares))
 
 
 # Models and wrappers
@@ -397,11 +355,4 @@ def _(model, optimiser, x, y, saw):
     plain(after=look)(model, optimiser, x, y, saw)
 
 
-class Detached(nn.Module):
-    """A loss of its own, of which autograd sees a custom function."""
-
-    def forward(self, z, y):
-        return F.cross_entropy(z.clone(), y)
-
-
-add("a module as loss", loss=Detached())
+add("a module as loss", loss=nn.CrossEntropyLoss())
