@@ -46,12 +46,8 @@ class Two(nn.Module):
 
     def __init__(self, two_outputs=False):
         super().__init__()
-        self.two_outputs, self.head, self.other, self.body = (
-            two_outputs,
-            nn.Linear(20, 7),
-            nn.Linear(20, 7),
-            nn.Linear(20, 20),
-        )
+        self.head, self.other, self.body = nn.Linear(20, 7), nn.Linear(20, 7), nn.Linear(20, 20)
+        self.two_outputs = two_outputs
 
     def forward(self, x):
         x = self.body(x).relu()

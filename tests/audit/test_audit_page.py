@@ -10,13 +10,10 @@ from fedleak_book import paths
 sys.path.insert(0, str(paths.root() / "book" / "_ext"))
 import generated
 
-EXAMPLE = paths.root() / "book" / "audit_example.py"
-
 
 def test_the_example_is_a_set_up_that_works():
-    case = prepare(load(EXAMPLE))
-    assert case.clients.name == "mnist5k"
-    assert case.classifier.n_classes == 10
+    case = prepare(load(paths.root() / "book" / "audit_example.py"))
+    assert (case.clients.name, case.classifier.n_classes) == ("mnist5k", 10)
 
 
 def test_the_fragment_is_a_report_with_its_figure(tmp_path):
@@ -35,7 +32,6 @@ def test_a_fragment_is_made_again_only_if_something_changed(tmp_path):
     source.touch()
     assert not generated.up_to_date(fragment, source)
     fragment.touch()
-    os.utime(source, (1, 1))
-    assert generated.up_to_date(fragment, source)
-    os.utime(source, (2**33, 2**33))
-    assert not generated.up_to_date(fragment, source)
+    for changed, is_up_to_date in ((1, True), (2**33, False)):
+        os.utime(source, (changed, changed))
+        assert generated.up_to_date(fragment, source) == is_up_to_date

@@ -27,10 +27,10 @@ def own_serialisation():
     return ArrayRecord({k: Array("bfloat16", tuple(state[k].shape), "raw.bfloat16", data) for k, data in raw.items()})
 
 
-def run(mods=(), wrap=lambda strategy: strategy, arrays=None, reply=None, metrics=None, rounds=2):
-    """Run some rounds of two clients; return how often one trained, and was aggregated."""
+def run(folder, arrays=None, reply=None, metrics=None, rounds=2, shift=0):
+    """Record some rounds of two clients; return how often one trained, and whether replies were aggregated."""
     trained, aggregated = [], []
-    app = ClientApp(mods=list(mods))
+    app = ClientApp()
 
     @app.train()
     def _train(message, context):
@@ -40,14 +40,13 @@ def run(mods=(), wrap=lambda strategy: strategy, arrays=None, reply=None, metric
         return Message(content, reply_to=message)
 
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=2, min_available_nodes=2)
-
-    def aggregate(number, replies):
-        aggregated.extend(reply.has_error() for reply in replies)
-        return None, None
-
-    strategy.aggregate_train = aggregate
+    strategy.aggregate_train = lambda _, replies: aggregated.extend(r.has_error() for r in replies) or (None, None)
+    recorded(strategy, folder, **FACTS)
+    configure, aggregate = strategy.configure_train, strategy.aggregate_train
+    strategy.configure_train = lambda number, *rest: configure(number + shift, *rest)
+    strategy.aggregate_train = lambda number, replies: aggregate(number + shift, replies)
     start = arrays() if arrays else ArrayRecord(network().state_dict())
-    wrap(strategy).start(InProcess(app, 2), start, num_rounds=rounds)
+    strategy.start(InProcess(app, 2), start, num_rounds=rounds)
     return len(trained), aggregated
 
 
@@ -70,25 +69,16 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_no_round_ends_for_want_of_a_record(tmp_path, case, caplog):
     with caplog.at_level(logging.WARNING, "fedleak.platforms.flower"):
-        assert run([], lambda strategy: recorded(strategy, tmp_path, **FACTS), **case) == (4, [False] * 4)
+        assert run(tmp_path, **case) == (4, [False] * 4)
     assert caplog.text
 
 
 def test_a_round_that_could_not_be_read_is_a_gap(tmp_path):
-    wrap = lambda strategy: recorded(strategy, tmp_path, **FACTS)
-    run([], wrap, rounds=1)
-    run([], lambda strategy: second(wrap(strategy)), arrays=own_serialisation, rounds=1)
+    run(tmp_path, rounds=1)
+    run(tmp_path, arrays=own_serialisation, rounds=1, shift=1)
     with pytest.raises(ValueError, match=r"round 2, node 1 is not recorded: .*raw\.bfloat16"):
         read(tmp_path)
     assert len(read(tmp_path, gaps=True)) == 2
-    run([], wrap, arrays=own_serialisation, rounds=1)
+    run(tmp_path, arrays=own_serialisation, rounds=1)
     with pytest.raises(ValueError, match="no recorded round"):
         read(tmp_path, gaps=True)  # what an earlier run left there is not that round
-
-
-def second(strategy):
-    """The strategy, in whose only round the number is 2."""
-    configure, aggregate = strategy.configure_train, strategy.aggregate_train
-    strategy.configure_train = lambda number, *rest: configure(number + 1, *rest)
-    strategy.aggregate_train = lambda number, replies: aggregate(number + 1, replies)
-    return strategy

@@ -208,55 +208,6 @@ def test_dora_is_right_at_first_and_refused_once_trained(exchange):
             assert right("adapter fit", update, before, (20,)) >= 7
 
 
-class Samples(torch.utils.data.Dataset):
-    def __init__(self, x, y):
-        self.x, self.y = x, y
-
-    def __len__(self):
-        return len(self.y)
-
-    def __getitem__(self, index):
-        return {"input_ids": self.x[index], "labels": self.y[index]}
-
-
-@pytest.mark.parametrize("name", ["BERT", "DistilBERT"])
-def test_accumulated_steps_of_trainer_are_measured(name, tmp_path):
-    """With four accumulated batches they send four times the mean gradient."""
-    kind, config, shape = TRANSFORMERS[name]
-    torch.manual_seed(0)
-    model = make(kind, config)
-    before = copy.deepcopy(model)
-    x, y = inputs(shape, 32), Y.repeat(4)
-    optimiser = torch.optim.SGD(model.parameters(), RATE)
-    arguments = transformers.TrainingArguments(
-        str(tmp_path / "trainer"),
-        per_device_train_batch_size=8,
-        gradient_accumulation_steps=4,
-        max_steps=1,
-        max_grad_norm=0,
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        save_strategy="no",
-        logging_strategy="no",
-    )
-    constant = torch.optim.lr_scheduler.ConstantLR(optimiser, 1.0)
-    trainer = transformers.Trainer(model, arguments, train_dataset=Samples(x, y), optimizers=(optimiser, constant))
-    with record(tmp_path / "run", model, optimiser, round=1) as saw:
-        for _ in range(4):
-            saw(Y)
-        trainer.train()
-    (contribution,) = read(tmp_path / "run")
-    assert not contribution.failed
-    assert contribution.lr == pytest.approx(4 * RATE, rel=1e-3)
-    renamed = {f"inner.{name}": tensor for name, tensor in contribution.update().tensors.items()}
-    measured = contribution.update().replace(renamed)
-    by_hand = Update(measured.tensors, "delta", 32, 1, RATE)
-    rates = [right("iLRG", update, Logits(before), shape) for update in (measured, by_hand)]
-    assert rates[0] >= 28
-    assert rates[1] <= 24
-
-
 LENGTHS = torch.tensor([16, 3, 9, 5, 12, 16, 7, 4])
 
 

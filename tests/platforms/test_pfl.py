@@ -63,12 +63,3 @@ def test_labels_are_recovered_from_statistics(seed, steps, weighting):
     plain = {name.removeprefix("inner."): tensor for name, tensor in update.tensors.items()}
     assert plain.keys() == dict(network(0).named_parameters()).keys()
     check_labels(update.replace(plain), seed)
-
-
-def test_statistics_weighted_by_samples_are_too_large_as_sent():
-    for seed, steps in ROUNDS:
-        sent = statistics(seed, steps, WeightByDatapoints())
-        assert sent.weight == 8 * steps
-        right = readers().read_pfl(sent, 8 * steps, steps, RATE)
-        for name, tensor in right.tensors.items():
-            torch.testing.assert_close(sent[name], tensor * 8 * steps)

@@ -7,10 +7,8 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
-from torch.utils.data import DataLoader, TensorDataset
 
 from fedleak.privacy.claim import DPSGD, Privacy, account_epsilon, gaussian_epsilon
-from fedleak.recording import read, record
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -98,45 +96,6 @@ def test_dp_sgd_gradients_are_the_clipped_mean_with_fresh_noise(batch):
     assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
     again = next(DPSGD(noise_multiplier=0.5, max_grad_norm=1.0).releases(model, x, y, seed=1))
     assert torch.equal(again.tensors["0.bias"], many[0]["0.bias"])
-
-
-SHUFFLED = gaussian_epsilon(math.sqrt(2) / 2, 1e-5)
-"""Of two epochs, each of which has every sample once."""
-
-
-@pytest.mark.parametrize(
-    ("poisson", "engine", "rate", "epsilon", "wrong"),
-    [
-        (True, True, 0.2, account_epsilon(((2.0, 0.2, 10),), 1e-5), ""),
-        (False, True, 0.2, SHUFFLED, "not drawn by Poisson sampling"),
-        (True, False, 1.0, account_epsilon(((2.0, 1.0, 10),), 1e-5), ""),
-    ],
-    ids=["as Opacus accounts", "shuffled batches", "without an accountant no sampling is claimed"],
-)
-def test_a_recorded_loop_knows_opacus_noise_and_rate(tmp_path, poisson, engine, rate, epsilon, wrong):
-    """Two epochs of Opacus, 40 samples in batches of about 8."""
-    from opacus import PrivacyEngine
-
-    torch.manual_seed(1)
-    y = torch.arange(40) % 3
-    model = nn.Linear(4, 3)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    parts = {"module": model, "optimizer": optimiser, "data_loader": DataLoader(TensorDataset(torch.rand(40, 4), y), 8)}
-    options = {"noise_multiplier": 2.0, "max_grad_norm": 1.0, "poisson_sampling": poisson}
-    private, optimiser, loader = PrivacyEngine().make_private(**parts, **options)
-    if not engine:
-        optimiser.step_hook = None
-    with record(tmp_path, private, optimiser, round=1) as saw:
-        for _ in range(2):
-            for x, labels in loader:
-                saw(labels)
-                optimiser.zero_grad()
-                nn.functional.cross_entropy(private(x), labels).backward()
-                optimiser.step()
-    privacy = read(tmp_path)[0].privacy
-    assert privacy.history == ((2.0, rate, 10),)
-    assert privacy.epsilon == pytest.approx(epsilon)
-    assert [wrong in problem for problem in privacy.wrong()] == [True] * bool(wrong)
 
 
 @pytest.mark.parametrize(("batches", "epochs"), [(7, 1), (113, 3), (399, 7)])

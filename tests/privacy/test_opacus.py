@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from fedleak.privacy.claim import account_epsilon, gaussian_epsilon
 from fedleak.privacy.opacus import MIN_POISSON_PROBABILITY, _bound_chance_of_shuffled, _may_be_shuffled
 from fedleak.recording import read, record
 
@@ -26,7 +27,19 @@ class Counting(nn.Module):
         return self.layer(x)
 
 
-def privacy(folder, samples, epochs, poisson, size=32, steps=None, physical=None, plain=False, model=None, **options):
+def privacy(
+    folder,
+    samples,
+    epochs,
+    poisson,
+    size=32,
+    steps=None,
+    physical=None,
+    plain=False,
+    model=None,
+    accountant=True,
+    **options,
+):
     """The privacy of a recorded round: `steps` at most, split into physical batches, from the plain loader."""
     from opacus import PrivacyEngine
     from opacus.utils.batch_memory_manager import BatchMemoryManager
@@ -48,6 +61,7 @@ def privacy(folder, samples, epochs, poisson, size=32, steps=None, physical=None
         loader = BatchMemoryManager(
             data_loader=loader, max_physical_batch_size=physical, optimizer=optimiser
         ).__enter__()
+    optimiser.step_hook = optimiser.step_hook if accountant else None
     trained = private if options.get("wrap_model", True) else model
     with record(folder, trained, optimiser, round=1) as saw:
         for _ in range(epochs):
@@ -61,6 +75,21 @@ def privacy(folder, samples, epochs, poisson, size=32, steps=None, physical=None
     (part,) = read(folder)
     assert "ε" in part.failed
     return part.privacy
+
+
+@pytest.mark.parametrize(
+    ("poisson", "accountant", "rate", "epsilon"),
+    [
+        (True, True, 0.2, account_epsilon(((1.0, 0.2, 10),), 1e-5)),
+        (False, True, 0.2, gaussian_epsilon(math.sqrt(2), 1e-5)),  # of two epochs, each with every sample once
+        (True, False, 1.0, account_epsilon(((1.0, 1.0, 10),), 1e-5)),
+    ],
+    ids=["as Opacus accounts", "shuffled batches", "without an accountant no sampling is claimed"],
+)
+def test_a_recorded_loop_knows_opacus_noise_and_rate(tmp_path, poisson, accountant, rate, epsilon):
+    claim = privacy(tmp_path, 40, 2, poisson, size=8, accountant=accountant)
+    assert claim.history == ((1.0, rate, 10),)
+    assert claim.epsilon == pytest.approx(epsilon)
 
 
 SHUFFLED = [
