@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,17 +24,16 @@ class NotMeasurable(ValueError):
     """A round is not SGD on the mean cross-entropy, or nothing shows that it is."""
 
 
-@dataclass
-class Measured:
+class Measured(NamedTuple):
     """The result of a measurement, in fields of `fedleak.recording.folder.Contribution`."""
 
     batches: Sequence[Tensor]
     """Labels of each step."""
     rule: Rule
     """The scheme that makes the head's change from the mean cross-entropy: its rate includes the loss's factor."""
-    scales: dict[str, float] = field(default_factory=dict)
+    scales: dict[str, float]
     """By measured tensor, its rate as a multiple of the head's."""
-    decays: dict[str, float] = field(default_factory=dict)
+    decays: dict[str, float]
     """By tensor with weight decay, the share of its weights that the change takes off."""
 
 
@@ -60,9 +59,9 @@ def compare(m: Measurement, shown: Tensor, before: Mapping[str, Tensor], sent: M
     layer = dict(m.model.named_modules())[m.head]
     own = {id(p) for p in layer.parameters()}
     head = [name for name, p in m.trained.items() if id(p) in own]
-    measured = Measured([labels for labels in m.labels if len(labels)], m.rule)
+    batches, decays = [labels for labels in m.labels if len(labels)], dict[str, float]()
     rates = {
-        name: _compare_tensor(m, name, change, (before[name], sent[name]), measured.decays)
+        name: _compare_tensor(m, name, change, (before[name], sent[name]), decays)
         for name, change in changes.items()
         if max(change.norm(), m.total[name].norm() if name in m.total else 0.0)
         > (name not in head) * NEGLIGIBLE * total
@@ -75,10 +74,9 @@ def compare(m: Measurement, shown: Tensor, before: Mapping[str, Tensor], sent: M
     # An attack takes all steps at one rate: that of plain SGD is `rate`, and a momentum's weights are its scheme's.
     first = next(name for name in (*head, *rates) if name in rates)
     rate, rule = rates[first], next(rule for rule in m.rules[first] if rule is not None)
-    measured.rule = rule._replace(lr=rate * len(measured.batches) / sum(_scheme(rule, len(measured.batches))))
-    moving = (name for name in changes if name in rates or any(rule and rule.lr for rule in m.rules[name]))
-    measured.scales = {name: rates.get(name, rate) / rate for name in moving}
-    return measured
+    rule = rule._replace(lr=rate * len(batches) / sum(_scheme(rule, len(batches))))
+    moving = (name for name in changes if name in rates or any(r and r.lr for r in m.rules[name]))
+    return Measured(batches, rule, {name: rates.get(name, rate) / rate for name in moving}, decays)
 
 
 def _compare_tensor(
@@ -133,17 +131,15 @@ def _scheme(rule: Rule, steps: int) -> list[float]:
 
 @lru_cache(maxsize=64)
 def _unroll(rules: tuple[Rule | None, ...]) -> list[float]:
-    """Return the weight of each step's gradient in the sum of a parameter's changes."""
-    weights: list[float] = []
-    later, momentum = 0.0, 0.0  # `later`: weight of a step's velocity in its change and all later ones
-    for rule in reversed(rules):
-        if rule is None:
-            weights.append(0.0)
-            continue
-        later = rule.lr * (rule.momentum if rule.nesterov else 1.0) + momentum * later
-        weights.append(later + rule.lr * rule.nesterov)
-        momentum = rule.momentum
-    return weights[::-1]
+    """Return the weight of each step's gradient in the sum of a parameter's changes, by SGD on unit vectors."""
+    velocity, total = torch.zeros(2, len(rules), dtype=torch.float64)
+    for step, rule in enumerate(rules):
+        if rule is not None:
+            velocity = rule.momentum * velocity
+            velocity[step] += 1
+            total += rule.lr * (rule.momentum if rule.nesterov else 1.0) * velocity
+            total[step] += rule.lr * rule.nesterov
+    return total.tolist()
 
 
 def _compare_labels(shown: Tensor, used: Tensor, left_out: int) -> None:

@@ -81,13 +81,12 @@ class Measurement:
         self._task, self._depth, self._is_busy = -1, 0, False
         self.steps, self.rule = 0, Rule(0.0)
         """Steps of the optimiser that had a gradient of the model, measured or not, and the latest rule with a rate."""
+        linear = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
         self._handles = [
-            layer.register_forward_hook(partial(self._at_layer, name), with_kwargs=True)
-            for name, layer in model.named_modules()
-            if isinstance(layer, nn.Linear)
+            *(layer.register_forward_hook(partial(self._at_layer, name), with_kwargs=True) for name, layer in linear),
+            optimiser.register_step_pre_hook(self._before_step),
+            optimiser.register_step_post_hook(self._after_step),
         ]
-        self._handles.append(optimiser.register_step_pre_hook(self._before_step))
-        self._handles.append(optimiser.register_step_post_hook(self._after_step))
 
     def close(self) -> None:
         """Remove all hooks."""
@@ -153,20 +152,12 @@ class Measurement:
         scale = scale if 0 < scale < float("inf") and abs(scale - 1) > 1e-3 else 1.0
         errors = scale * errors
         below = inputs.flatten(0, -2).to(errors)
-        ends: list[tuple[Tensor | None, Callable[[], Tensor]]] = [
-            (inputs, lambda: (errors @ weight.detach().to(errors)).view(inputs.shape)),
-            (weight, lambda: errors.T @ below),
-            (bias, lambda: errors.sum(0)),
-        ]
-        used = [(end, make().to(end)) for end, make in ends if end is not None and end.requires_grad]
+        to_inputs = (errors @ weight.detach().to(errors)).view(inputs.shape)
+        ends = (inputs, to_inputs), (weight, errors.T @ below), (bias, errors.sum(0))
+        used = [(end, given.to(end)) for end, given in ends if end is not None and end.requires_grad]
         named = {name: p for name, p in self.trained.items() if p.requires_grad}
-        gradients = torch.autograd.grad(
-            [end for end, _ in used],
-            list(named.values()),
-            [given for _, given in used],
-            retain_graph=True,
-            allow_unused=True,
-        )
+        outputs, given = zip(*used, strict=True)
+        gradients = torch.autograd.grad(outputs, list(named.values()), given, retain_graph=True, allow_unused=True)
         samples = labels[labels != IGNORED].cpu()
         self.left_out += len(labels) - len(samples)
         for name, gradient in zip(named, gradients, strict=True):

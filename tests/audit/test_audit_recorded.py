@@ -16,7 +16,6 @@ from fedleak.audit.case import prepare
 from fedleak.federated import Scheme
 from fedleak.intervals import interval
 from fedleak.metrics import instance_accuracy
-from fedleak.models.states import bare
 from fedleak.recording import read, write
 
 
@@ -72,18 +71,6 @@ def test_without_a_model_only_what_needs_none_is_run(run):
     assert set(report.adversaries.values()) == {EAVESDROPPER.name}
     assert dict(report.untried)["iLRG"].endswith("lacks: the model's architecture and weights")
     assert dict(report.untried)["learned"].startswith("it is trained anew for every model and batch size")
-
-
-@pytest.mark.parametrize("model", [network(), nn.Linear(3, 2), nn.Sequential(nn.Linear(3, 2, bias=False))])
-def test_the_head_of_a_state_is_the_models(model):
-    from fedleak.models import head
-
-    recovered, real = head(bare(model.state_dict())), head(model)
-    assert recovered.name == real.name
-    assert torch.equal(recovered.layer.weight, real.layer.weight)
-    assert (recovered.layer.bias is None) == (real.layer.bias is None)
-    with pytest.raises(ValueError, match="no weight of a linear layer among bias"):
-        bare({"bias": torch.zeros(3)})
 
 
 @pytest.mark.parametrize("prefix", ["module.", "module._orig_mod."])

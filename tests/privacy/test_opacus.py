@@ -27,20 +27,9 @@ class Counting(nn.Module):
         return self.layer(x)
 
 
-def privacy(
-    folder,
-    samples,
-    epochs,
-    poisson,
-    size=32,
-    steps=None,
-    physical=None,
-    plain=False,
-    model=None,
-    accountant=True,
-    **options,
-):
-    """The privacy of a recorded round: `steps` at most, split into physical batches, from the plain loader."""
+def privacy(folder, samples, epochs, poisson, size=32, *, physical=None, model=None, accountant=True, **options):
+    """The privacy of a recorded round: `steps` at most, split into physical batches."""
+    steps = options.pop("steps", None)
     from opacus import PrivacyEngine
     from opacus.utils.batch_memory_manager import BatchMemoryManager
 
@@ -56,7 +45,6 @@ def privacy(
         poisson_sampling=poisson,
         **options,
     )
-    loader = data if plain else loader
     if physical:
         loader = BatchMemoryManager(
             data_loader=loader, max_physical_batch_size=physical, optimizer=optimiser
