@@ -53,15 +53,12 @@ test-slow: book ## The tests that take longer: notebooks, the book and its inter
 test-pages: book ## Of these the notebooks, the book's pages, and the numbers in them
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow tests/test_pages.py tests/test_notebooks.py tests/chapters -n auto --maxprocesses 4 --dist loadfile
 
-test-platforms: $(READY) ## What the clients of other platforms send: the real packages, each in an environment over the project's
-	set -e; site() { $$1 -c "import sysconfig; print(sysconfig.get_path('purelib'))"; }; \
-	for lock in tests/platforms/*.lock; do \
-		name=$$(basename $$lock .lock); env=.venv-platforms/$$name; echo "$$name"; \
-		test -x $$env/bin/python || $(BIN)/python -m venv $$env; \
-		echo "import site; site.addsitedir('$$(site $(BIN)/python)')" > $$(site $$env/bin/python)/project.pth; \
-		$$env/bin/python -m pip install --disable-pip-version-check -q --no-deps --no-compile -r $$lock; \
-		OMP_NUM_THREADS=1 $$env/bin/python -m pytest -q tests/platforms/test_$$name.py; \
-	done
+test-platforms: $(READY) ## Classifiers of transformers, timm and peft: the real packages, in an environment over the project's
+	set -e; env=.venv-platforms; site() { $$1 -c "import sysconfig; print(sysconfig.get_path('purelib'))"; }; \
+	test -x $$env/bin/python || $(BIN)/python -m venv $$env; \
+	echo "import site; site.addsitedir('$$(site $(BIN)/python)')" > $$(site $$env/bin/python)/project.pth; \
+	$$env/bin/python -m pip install --disable-pip-version-check -q --no-deps --no-compile -r tests/platforms/models.lock; \
+	OMP_NUM_THREADS=1 $$env/bin/python -m pytest -q tests/platforms/test_models.py
 
 test-versions: $(READY) ## The tests with the lowest versions that pyproject.toml allows, and with the newest, each in an environment of its own
 	failed=; for which in lowest-direct highest; do \

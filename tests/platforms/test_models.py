@@ -5,7 +5,6 @@ import warnings
 
 import pytest
 import torch
-from federation import LABELS, RATE
 from torch import nn
 
 from fedleak.attacks.registry import WITH_AUXILIARY, get
@@ -17,7 +16,7 @@ peft = pytest.importorskip("peft")
 timm = pytest.importorskip("timm")
 transformers = pytest.importorskip("transformers")
 
-CLASSES, Y = 10, torch.tensor(LABELS)
+CLASSES, Y, RATE = 10, torch.tensor((3, 3, 3, 3, 7, 7, 1, 0)), 0.1
 SIZES = {"vocab_size": 100, "num_labels": CLASSES, "pad_token_id": 0}
 BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 WORDS, PICTURE, SMALL = (16,), (3, 32, 32), (3, 16, 16)

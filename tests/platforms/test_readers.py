@@ -6,14 +6,20 @@ from types import SimpleNamespace as Fields
 import numpy as np
 import pytest
 import torch
-from federation import readers
+
+from fedleak.federated import Update
+from fedleak.federated.update import is_statistic
+from fedleak_book import paths
 
 STATE = {"fc.weight": torch.ones(3, 2), "fc.bias": torch.zeros(3), "bn.running_mean": torch.zeros(3)}
 STATE["bn.num_batches_tracked"] = torch.tensor(0)
 CHANGE = {"fc.weight": torch.full((3, 2), -0.5), "fc.bias": torch.full((3,), 0.25)}
 AFTER = {name: tensor + CHANGE.get(name, 1) for name, tensor in STATE.items()}
 Key = namedtuple("Key", "tensor_name origin round_number report tags")
-read = readers()
+page = (paths.root() / "book" / "clients.md").read_text(encoding="utf-8")
+scope = {"torch": torch, "Update": Update, "is_statistic": is_statistic}
+exec("def parameters" + page.partition("def parameters")[2].partition("```")[0], scope)
+read = Fields(**scope)
 
 
 class Statistics(dict):
