@@ -40,15 +40,23 @@ ATTACKS = {
     "after SPEAR": "SPEAR (reimplemented)",
     "even guess": "even-split baseline",
     "prior guess": "class-prior baseline",
+    "RLU, told": "RLU (informed)",
     "RLU, whole head": "RLU-WH",
     "RLU, whole head, told": "RLU-WH (informed)",
     "learned, training loss": "learned (knows the loss)",
     "learned, adaptive": "learned (informed)",
 }
 """How pages call an attack whose name in the records is another."""
+_IN_FIGURES = ATTACKS | {"after Decaf": "Decaf", "after SPEAR": "SPEAR"}
+_IN_FIGURES |= {"GDBR, whitened": "GDBR-W", "learned, training loss": "learned (loss)"}
 _SCHEMES = ("FedAvg", "SGDm", "NAG", "Scaffold", "FedProx", "FedDyn", "FedDC")
 TITLES = dict(zip(SCHEMES, _SCHEMES, strict=True))
 """What tables and figures call a scheme."""
+
+
+def drawn(attack: str) -> str:
+    """Return what figures call an attack, where a table would be longer."""
+    return _IN_FIGURES.get(attack, attack)
 
 
 def prose(text: str) -> str:

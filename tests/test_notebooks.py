@@ -7,6 +7,7 @@ import pytest
 
 from fedleak_book import paths
 from fedleak_book.pages import notebooks
+from notebooks.show import ATTACKS
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,7 @@ def read(name):
 
 
 @pytest.mark.parametrize("name", notebooks.available())
-def test_every_figure_has_an_image_with_legible_text(name):
+def test_every_figure_has_an_image_with_legible_text_and_the_pages_names(name):
     """Eleven pixels at least where a figure gets 688 of them, as in a window 1,300 wide; exponents are smaller."""
     figures = [cell for cell in read(name).cells if "figure" in cell.metadata.get("mystnb", {})]
     assert figures
@@ -33,3 +34,4 @@ def test_every_figure_has_an_image_with_legible_text(name):
             width = float(re.search(r'width="([\d.]+)pt"', image)[1])
             points = [float(size) for size in re.findall(r"<text style=\"font-size: ([\d.]+)px", image)]
             assert not points or min(points) * min(4 / 3, 688 / width) >= 10.9, cell.id
+            assert not set(re.findall(r">([^<>]+)</text>", image)) & ATTACKS.keys(), cell.id

@@ -5,21 +5,14 @@ from matplotlib.figure import Figure
 
 from fedleak.models import title
 from notebooks import plots
-from notebooks.arena.updates import FLOORS, KNOWS, STATES, TOLD
+from notebooks.arena.updates import FLOORS, STATES, TOLD
 from notebooks.arena.ranking import WITHOUT_AUX, average_waiting, find_best
 from notebooks.arena.ranking import keep_complete, load_balance, load_kinds
 from notebooks.arena.ranking import load_labellings, load_networks
 from notebooks.arena.ranking import load_rungs, rescore, score_baseline, usual_first
 from notebooks.arena.updates import RUNGS, SOFT
+from notebooks.show import drawn
 
-SHORT_NAMES = {
-    "RLU, whole head": "RLU-WH",
-    "GDBR, whitened": "GDBR-W",
-    "after Decaf": "Decaf",
-    "after SPEAR": "SPEAR",
-}
-SHORT_NAMES |= {"random guess": "random guess", "prior guess": "class prior"}
-SHORT_NAMES |= {KNOWS: "learned (loss)", "learned, adaptive": "learned (informed)"}
 STRENGTHS = {
     "noise": "noise, σ = {:g}",
     "clipping and noise": "clipping, noise of σ = {:g}",
@@ -34,7 +27,7 @@ def draw_one_update(scores, floors):
     figure = Figure(figsize=(6.8, 0.8 + 0.235 * len(names)), layout="constrained")
     ax = figure.subplots()
     colours = [GREY if name in floors else "C0" for name in names]
-    titles = [SHORT_NAMES.get(name, name) for name in names]
+    titles = [drawn(name) for name in names]
     ax.barh(titles, [scores[name] for name in names], color=colours, height=0.7)
     ax.axvline(scores["prior guess"], color=GREY, linestyle="--", linewidth=1)
     ax.set(xlim=(0, 1), xlabel="label accuracy (iAcc)")
@@ -59,9 +52,10 @@ def draw_board(run, ax, table, rows, columns, title, prior, only=None):
         lead = f"{'' if cell['clear'] else '≈ '}{round(cell['lead'], 2) + 0.0:+.2f}".replace(
             "-", "−"
         )
-        attack = SHORT_NAMES.get(cell["attack"], cell["attack"])
+        attack = drawn(cell["attack"]).removesuffix(" baseline")
         colour = "white" if cell["iacc"] > 0.6 else "black"
-        ax.text(*place, f"{attack} {cell['iacc']:.2f}\n{lead}", color=colour, **middle)
+        numbers = f"{cell['iacc']:.2f}  {lead}"
+        ax.text(*place, f"{attack}\n{numbers}", color=colour, **middle)
     below = prior == columns
     for place, floor in enumerate(score_baseline(table, prior).loc[names[prior]]):
         at = (place, len(names[rows])) if below else (len(names[columns]), place)
@@ -122,12 +116,12 @@ def draw_softened(run):
     for (labelling, values), marker in zip(
         mean.loc[names, [*SOFT]].items(), "osD", strict=True
     ):
-        ax.plot(values, names, marker, label=labelling, markersize=7)
+        ax.plot(values, [*map(drawn, names)], marker, label=labelling, markersize=7)
     ax.axvline(
         mean.loc["prior guess", "one-hot"],
         color=GREY,
         linestyle="--",
-        label="prior guess",
+        label="class-prior baseline",
     )
     ax.set(xlim=(0, 1), xlabel=f"iAcc, B = {size}")
     ax.invert_yaxis()
@@ -155,10 +149,10 @@ def draw_inputs(run):
         for state, marker in zip(STATES, "os"):
             ax.plot(part[state], range(len(order)), marker, label=state, markersize=6)
         floor = part.loc["prior guess"].mean()
-        ax.axvline(floor, color=GREY, linestyle="--", label="prior guess")
+        ax.axvline(floor, color=GREY, linestyle="--", label="class-prior baseline")
         ax.set(title=name, xlabel="iAcc", xlim=(-0.05, 1.05))
         ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-    axes[0].set_yticks(range(len(order)), order)
+    axes[0].set_yticks(range(len(order)), [*map(drawn, order)])
     figure.legend(
         *axes[0].get_legend_handles_labels(),
         loc="outside upper center",
@@ -192,7 +186,7 @@ def draw_balance(run):
         for attack, x, name in zip(
             part["attack"], part["iacc"], part["name"], strict=True
         ):
-            text, at = SHORT_NAMES.get(attack, attack), (x, order.index(name))
+            text, at = drawn(attack), (x, order.index(name))
             look = dict(xytext=(0, 5), textcoords="offset points", fontsize=plots.SMALL)
             ax.annotate(text, at, ha="right" if x > 0.6 else "left", **look)
         ax.axvline(part["floor"].iloc[0], color=GREY, linestyle="--")
@@ -231,7 +225,7 @@ def draw_waiting(run):
                 else {"marker": marker}
             )
             line = line.droplevel("attack")
-            ax.plot(line.index, line, label=attack, **floor)
+            ax.plot(line.index, line, label=drawn(attack), **floor)
         ax.set(title=f"{state} model", xlabel="rounds", ylim=(0, 1.03))
     axes[0].set_ylabel("iAcc over the clients")
     figure.legend(
@@ -273,7 +267,7 @@ def draw_ladder(run):
             to_left = {"ha": "right", "xytext": (-2, 8)}
             side = to_left if iacc > 0.5 else {"ha": "left", "xytext": (2, 8)}
             side |= {"textcoords": "offset points", "fontsize": plots.SMALL}
-            name = SHORT_NAMES.get(attack, attack)
+            name = drawn(attack)
             ax.annotate(f"{name} {iacc:.2f}", (iacc, place), **side)
         limits = {"xlim": (-0.03, 1.08), "ylim": (len(RUNG_NAMES) - 0.5, -0.8)}
         ax.set(title=f"{state} model", xlabel="iAcc", **limits)

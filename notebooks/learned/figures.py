@@ -22,12 +22,11 @@ from notebooks.learned.leads import (
     few_class_table,
 )
 from fedleak_book.evidence.estimates import having
-from notebooks.show import TITLES
+from notebooks.show import TITLES, drawn
 from notebooks.learned.updates import KNOWS
 
 NAMES = {"learned": "learned", PUBLISHED: PUBLISHED}
-NAMES |= {WHOLE: "RLU-WH", EVEN: "even guess"}
-SHORT_NAMES = {"after SPEAR": "SPEAR", "after Decaf": "Decaf"}
+NAMES |= {WHOLE: "RLU-WH", EVEN: "even-split baseline"}
 
 
 def sized(axes, sizes, label="batch size B"):
@@ -70,8 +69,7 @@ def main(run):
             x = part["batch_size"] * 1.06 ** (place - 1.5)  # intervals side by side
             axes.errorbar(x, numbers, np.clip(ends, 0, None), **look)
         for at, which in zip(part["batch_size"], part["which"], strict=True):
-            name = SHORT_NAMES.get(which, which)
-            axes.text(at, 0.05, name, color=style[PUBLISHED][0], ha="center")
+            axes.text(at, 0.05, drawn(which), color=style[PUBLISHED][0], ha="center")
         sized(axes, sorted(set(part["batch_size"])))
         axes.set(title=f"{name}, {composition}", ylim=(0, 1.03))
         if composition == REAL[0]:
@@ -145,7 +143,11 @@ def more(run):
                 oracle, color=colour, ls="--", lw=1, label=f"oracle, B = {size}"
             )
             axes.axhline(
-                floor, color=colour, ls=":", lw=1, label=f"even guess, B = {size}"
+                floor,
+                color=colour,
+                ls=":",
+                lw=1,
+                label=f"even-split baseline, B = {size}",
             )
     sized(training_axes, sorted(set(ours["iterations"])), "iterations, 10,000 images")
     sized(
@@ -158,11 +160,11 @@ def more(run):
 def readings(run):
     """Draw iAcc with two and three classes, of attacks and of the best answer to the bias' gradient."""
     table = few_class_table(run).rename(
-        columns={PUBLISHED: "best formula", EVEN: "prior guess"}
+        columns={PUBLISHED: "best formula", EVEN: "class-prior baseline"}
     )
     figure = Figure(figsize=(7.6, 3.0), layout="constrained")
     axes = figure.subplots()
-    names = ["learned", "best formula", "RLU", "prior guess", BEST]
+    names = ["learned", "best formula", "RLU", "class-prior baseline", BEST]
     for name, (colour, marker) in plots.style_of(names).items():
         x = np.arange(len(table)) + 0.12 * (names.index(name) - 2)
         axes.plot(x, table[name], color=colour, marker=marker, ls="", label=name)
@@ -246,8 +248,8 @@ def local(run):
                 "rate": lr,
                 "learned": iacc["learned"],
                 "RLU": iacc["RLU"],
-                "whole head": iacc.get(WHOLE),
-                "even guess": iacc[EVEN],
+                "RLU-WH": iacc.get(WHOLE),
+                "even-split baseline": iacc[EVEN],
                 "lead over RLU": over,
                 "lead over RLU low": over.low,
                 "lead over RLU high": over.high,

@@ -38,7 +38,7 @@ from notebooks.learned.notes_networks import (
 def main(run):
     """The judgement"""
     table = main_table(run)
-    names = {WHOLE: "whole head", EVEN: "even guess", "batch_size": "B"}
+    names = {WHOLE: "RLU-WH", EVEN: "even-split baseline", "batch_size": "B"}
     numbers = table[["learned", PUBLISHED, WHOLE, EVEN]].map("{:.3f}".format)
     rows = numbers.assign(which=table["which"]).reset_index().rename(columns=names)
     mnist, cifar = (table.loc[name] for name in ("MNIST", "CIFAR-10"))
