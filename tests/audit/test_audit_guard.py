@@ -39,7 +39,7 @@ def findings(shares, guess=0.4, fits=True, **more):
         for trial, value in enumerate(values)
         if value is not None
     ]
-    table = pd.DataFrame(rows).assign(scenario="as it is", round=1, exact=0.0, seconds=0.1, fits=fits)
+    table = pd.DataFrame(rows).assign(scenario="as it is", round=1, exact=0.0, cacc=0.0, seconds=0.1, fits=fits)
     return Report({"name": "x"}, table, ("as it is",), (), dict.fromkeys(shares, "shared gradients"), (), {}, **more)
 
 
@@ -88,6 +88,8 @@ def test_the_margin_compares_with_the_guess_on_the_same_updates():
     (row,) = report.cases().to_dict("records")
     assert (row["attack"], row["ahead"]) == ("LLG", "GI")
     assert row["lead"] == pytest.approx(0.5)
+    table = findings({"LLG": [0.7, 0.8, 0.9], "GI": [0.3, 0.35, 0.38]}).table.set_index("attack")
+    assert table.loc[["LLG", "GI"], "leaks"].tolist() == [True, False]
 
 
 @pytest.mark.parametrize("doubt", [{"fits": False}, {"broken": {"iLRG": "unforeseen TypeError: x"}}])

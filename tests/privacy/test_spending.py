@@ -43,16 +43,16 @@ def test_noise_after_the_update_gives_no_finite_epsilon(wrong):
 
 def test_only_the_rounds_of_a_client_count_for_it():
     claim = Privacy(neighbours="client added", history=GAUSSIAN, aggregated=True)
-    run = [
-        contribution(1, "a", claim),
-        contribution(1, "b", claim),
-        contribution(2, "a", claim),
-        contribution(3, "a", claim),
-        contribution(3, "b", claim),
-    ]
+    run = [contribution(number, node, claim) for number, node in ((1, "a"), (1, "b"), (2, "a"), (3, "a"), (3, "b"))]
     first, second = spent(run)
     assert (first.node, first.rounds) == ("a", (1, 2, 3))
     assert first.claimed == pytest.approx(gaussian_epsilon(math.sqrt(3), 1e-5))
     assert second.claimed == pytest.approx(gaussian_epsilon(math.sqrt(2), 1e-5))
     assert "a, 3 rounds: ε = 8.39 at δ = 1e-05" in first.text()
     assert "whoever sees the updates no finite ε" in first.text()
+
+
+def test_a_round_without_a_claim_leaves_no_finite_epsilon():
+    claim = Privacy(neighbours="client", history=GAUSSIAN)
+    (client,) = spent([contribution(1, "a", claim), contribution(2, "a", None)])
+    assert client.claimed == client.epsilon == math.inf

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from algorithms import ALGORITHMS
-from loops import CLASSES, LOOPS, mlp, plain, samples
+from loops import CLASSES, LOOPS, RATE, mlp, plain, samples
 from torch import nn
 from torch.nn import functional as F
 
@@ -14,14 +14,8 @@ from fedleak.recording import read, record
 
 ALL = {**LOOPS, **ALGORITHMS}
 UNCLEAR_OUTPUTS = (
-    "batch norm and dropout",
-    "frozen statistics and an average",
-    "a dictionary of outputs",
-    "a scale that is never taken off",
-    "data parallel",
-    "a tied head",
-    "features, projection, logits",
-    "adversarial inputs",
+    *("batch norm and dropout", "frozen statistics and an average", "a dictionary of outputs", "data parallel"),
+    *("a scale that is never taken off", "a tied head", "features, projection, logits", "adversarial inputs"),
 )
 """Loops of which the mean probabilities are not those of a pass over all samples before."""
 
@@ -166,3 +160,9 @@ def test_skipped_steps_leave_no_labels(tmp_path):
     part = recorded(tmp_path, LOOPS["GradScaler that skips steps in float16"])
     assert part.steps < 4
     assert part.samples == 6 * part.steps == sum(part.counts)
+
+
+@pytest.mark.parametrize("name", ["momentum", "Nesterov"])
+def test_the_rate_of_a_scheme_is_that_of_its_optimiser(name, tmp_path):
+    part = recorded(tmp_path, LOOPS[name])
+    assert (part.momentum, part.lr) == (0.9, pytest.approx(RATE, rel=1e-3))
