@@ -1,15 +1,19 @@
 """Drawings of the book: findings are of today's records, schematics keep to the page, sliders and scripts work."""
 
+import io
 import re
 from html import unescape
 from xml.etree import ElementTree
 
 import findings
+import matplotlib as mpl
+import narrow
 import pages
 import pytest
 import sliders
 import torch
 import touch
+from matplotlib.figure import Figure
 
 from fedleak.attacks.labels import llg
 from fedleak.federated import fedsgd
@@ -130,3 +134,39 @@ def test_the_script_of_the_front_page_infers_as_the_package(open_page):
         update = fedsgd(model, x[batch], y[batch])
         assert torch.tensor(sums) == pytest.approx(llg.class_gradients(update, model), rel=1e-4, abs=1e-6)
         assert inferred == llg.recover(update, model).tolist()
+
+
+# --- charts on narrow screens ------------------------------------------------------------------------------------
+
+
+def chart(rows, columns, draw):
+    """A chart as the pages have it, whose panels share their vertical axis."""
+    figure, stream = Figure(figsize=(8.4, 2.4 * rows), layout="constrained"), io.StringIO()
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    for number, axes in enumerate(panels):
+        draw(axes)
+        axes.set(title=f"panel {number}", ylabel="" if number % columns else "height", yticks=[0, 3])
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(stream, format="svg")
+    return stream.getvalue()
+
+
+def lines(axes):
+    for name in ("first line", "second line", "a third line with a long name"):
+        axes.plot([0, 1, 3], [0, 1, 3], marker="o", label=name)
+
+
+@pytest.mark.parametrize(("rows", "columns", "across"), [(2, 4, 2), (1, 2, 1)])
+def test_panels_stand_below_each_other_with_the_labels_of_their_neighbours(rows, columns, across):
+    root = ElementTree.fromstring(narrow.stacked(chart(rows, columns, lines)))
+    texts = ["".join(text.itertext()) for text in root.iter(f"{{{narrow.SVG}}}text")]
+    assert [text for text in texts if text.startswith("panel")] == [f"panel {i}" for i in range(rows * columns)]
+    assert texts.count("height") == texts.count("3") == rows * columns / across
+    assert {"first line", "second line", "a third line with a long name"} < set(texts)
+    assert float(root.get("width").removesuffix("pt")) < 375
+
+
+def test_one_panel_and_pictures_stay_as_they_are():
+    assert narrow.stacked(chart(1, 1, lines)) is None
+    assert narrow.stacked(chart(1, 2, lambda axes: axes.imshow([[0, 1], [2, 3]], label="picture"))) is None
