@@ -35,7 +35,7 @@ def batches(steps, size=B):
     yield torch.rand(steps, size, *SHAPE, generator=generator), torch.randint(N, (steps, size), generator=generator)
 
 
-@pytest.mark.parametrize("attack", [a for a in entrants(trained=True) if not a.sends], ids=lambda a: a.name)
+@pytest.mark.parametrize("attack", [a for a in entrants() if not a.sends], ids=lambda a: a.name)
 def test_a_prepared_attack_reads_updates_as_separate_calls_do(attack, model, aux):
     knowledge = {"aux": aux, "seed": 3, "iterations": 1, "runs": 2, "scheme": None}
     first, then = attack.split(attack.inputs(WITH_AUXILIARY, knowledge))
