@@ -6,7 +6,6 @@ import dataclasses
 import numpy as np
 import torch
 from torchvision.models import squeezenet1_1
-from torchvision.transforms.functional import center_crop, resize
 
 from fedleak import metrics
 from fedleak.attacks.images import agic, dlg, invg
@@ -22,23 +21,13 @@ NETWORK = 0  # seed of the one network that all trials of a table share
 SCORES = dict.fromkeys(("psnr", "ssim", "lpips"), NUMBER)
 STORED, OWN = "evaluation mode", "training mode"  # whose statistics batch norm takes
 EVAL = dict(batch_norm=STORED)  # the paper prints none
-# how images are made beside those of a size: by which factor they are loaded larger, and what is done then
-MADE = {"cropped": (2, center_crop), "smooth": (0.5, resize)}
 
 
 def pool(ctx, data, side):
-    """A data set at a size: CIFAR's test images, or what stands in for them; "cifar10, cropped" as `MADE`."""
-    data, _, how = data.partition(", ")
-    factor, resize = MADE.get(how, (1, None))
-    size = int(factor * side)
+    """A data set at a size: CIFAR's test images, or what stands in for them."""
     if data == "synthetic":
-        images = ctx.images(data, shape=(3, size, size), n_classes=100, count=400)
-    else:
-        split = "train" if data == "photos" else "test"
-        images = ctx.images(data, split, size=size)
-    return (
-        dataclasses.replace(images, x=resize(images.x, [side, side])) if how else images
-    )
+        return ctx.images(data, shape=(3, side, side), n_classes=100, count=400)
+    return ctx.images(data, "train" if data == "photos" else "test", size=side)
 
 
 PRETRAINED, WEIGHTS = "squeezenet1_1", "weights/squeezenet1_1_caffe_folded.pth"

@@ -5,13 +5,11 @@ the rows of the experiment with its name; the evidence page has all of them.
 """
 
 from notebooks.agic.experiments_distance import DISTANCE
-from notebooks.agic.experiments_error import ERROR, ERROR_OWN, SMOOTH
+from notebooks.agic.experiments_error import ERROR, ERROR_OWN
 from notebooks.agic.experiments_gradients import (
     CHOICES,
     CHOICES_TRAINING_MODE,
     METHODS,
-    SCHEDULES,
-    SIZES,
     TABLE4,
     one_gradient,
 )
@@ -29,14 +27,7 @@ from notebooks.agic.experiments_updates import (
     TABLE2_CIFAR100,
     TABLE3,
 )
-from notebooks.agic.experiments_weights import (
-    EARLY,
-    FIG9,
-    PLAIN,
-    STATES,
-    TABLE1,
-    VARIANTS,
-)
+from notebooks.agic.experiments_weights import FIG9, PLAIN, STATES, TABLE1, VARIANTS
 
 __all__ = [
     "CHOICES",
@@ -44,7 +35,6 @@ __all__ = [
     "CIFAR10",
     "DESCENTS",
     "DISTANCE",
-    "EARLY",
     "ERROR",
     "ERROR_OWN",
     "FIG8",
@@ -54,9 +44,6 @@ __all__ = [
     "METHODS",
     "PLAIN",
     "RULES",
-    "SCHEDULES",
-    "SIZES",
-    "SMOOTH",
     "STATES",
     "TABLE1",
     "TABLE2",

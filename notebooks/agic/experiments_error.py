@@ -1,4 +1,4 @@
-"""AGIC: the error of what an attack takes for one batch, and of smooth activations' gradients."""
+"""AGIC: the error of what an attack takes for one batch."""
 
 import copy
 
@@ -10,7 +10,7 @@ from fedleak_book.experiments import Experiment, grid
 from fedleak.federated import fedavg
 from fedleak_book.experiments.kinds import NUMBER
 from notebooks.agic.experiments_distance import DISTANCE  # noqa: F401
-from notebooks.agic.clients import EVAL, NETWORK, OWN, STORED, network, pool
+from notebooks.agic.clients import EVAL, OWN, STORED, network, pool
 
 RATES = dict(
     precision=["float32", "float64"],
@@ -58,35 +58,4 @@ ERROR_OWN = Experiment(
     facts="images",
     tables="error",
     fixed=dict(batch_size=1, trained=0, batch_norm=OWN),
-)
-
-
-def smooth_error(ctx, seed, data, activation, steps, lr):
-    """As above in double precision, with a smooth activation beside the ReLU."""
-    images = pool(ctx, data, 12)
-    shape, n = images.shape, images.n_classes
-    model = ctx.build("resnet20-1", shape, n, seed=NETWORK, activation=activation)
-    generator = torch.Generator().manual_seed(seed)
-    i = torch.randint(len(images), (steps, 1), generator=generator)
-    x, y, model = images.x[i].double(), images.y[i], model.double().eval()
-    error = agic.one_batch_error(fedavg(model, x, y, lr, "delta"), model, x, y)
-    yield {"log_error": np.log10(error), "error": error, "images": len(images)}
-
-
-SMOOTH = Experiment(
-    "smooth",
-    smooth_error,
-    quick=grid(
-        data="photos", activation=["relu", "tanh"], steps=4, lr=[1e-8, 1e-6, 1e-4]
-    ),
-    paper=grid(
-        data="cifar10",
-        activation=["relu", "tanh"],
-        steps=[2, 4, 8],
-        lr=[1e-8, 1e-7, 1e-6, 1e-5, 1e-4],
-    ),
-    trials=(2, 10),
-    values=dict(log_error=NUMBER, error=NUMBER),
-    facts="images",
-    fixed=dict(net="resnet20-1", side=12, batch_size=1, precision="float64") | EVAL,
 )

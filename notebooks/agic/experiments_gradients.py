@@ -1,4 +1,4 @@
-"""AGIC: Table IV, attacks on one gradient, at every choice, and by the image's size."""
+"""AGIC: Table IV, attacks on one gradient, and at every choice."""
 
 import dataclasses
 
@@ -6,7 +6,6 @@ import dataclasses
 from fedleak_book.experiments import Experiment, grid
 from notebooks.agic.experiments_distance import DISTANCE  # noqa: F401
 from notebooks.agic.clients import (
-    BENT,
     CIFAR10,
     CURVE,
     DESCENTS,
@@ -89,32 +88,4 @@ CHOICES_TRAINING_MODE = dataclasses.replace(  # one attack under four names; an 
     name="choices_training_mode",
     paper=grid(**IN_TRAINING_MODE, method="DLG-Adam", schedule=[*DESCENTS]),
     trials=(1, 3),
-)
-
-
-BOTH = dict(batch_size=1, method=METHODS[1:], schedule=[*DESCENTS])
-FALLS = WIDE | dict(batch_size=1, schedule=BENT)
-SCHEDULES = Experiment(
-    "schedules",
-    one_gradient,
-    quick=grid(**PHOTOS, **BOTH, iterations=100),
-    paper=grid(**CIFAR10 | dict(side=16), **BOTH, iterations=800)
-    + grid(**CIFAR10 | dict(net="resnet20-1"), **BOTH, iterations=800)
-    + grid(**FALLS, method="AGIC", iterations=5000, trials=8)
-    + grid(**FALLS, method="InvG", iterations=3000, trials=4),
-    trials=(2, 5),
-    fixed=GIVEN,
-    **PATH,
-)
-
-
-SIZES = Experiment(
-    "sizes",
-    one_gradient,
-    quick=grid(**PHOTOS | dict(data="photos, cropped"), iterations=30),
-    paper=grid(**WIDE | dict(data="cifar10, cropped", side=16), iterations=800)
-    + grid(**WIDE | dict(data="cifar10, smooth"), iterations=800),
-    trials=(2, 5),
-    fixed=dict(batch_size=1, method="AGIC", schedule=LEVEL) | GIVEN,
-    **PATH,
 )

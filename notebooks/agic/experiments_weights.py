@@ -3,7 +3,6 @@
 from fedleak_book.experiments import Experiment, grid
 from notebooks.agic.experiments_distance import DISTANCE  # noqa: F401
 from notebooks.agic.clients import (
-    CIFAR10,
     CURVE,
     EVAL,
     GIVEN,
@@ -12,30 +11,10 @@ from notebooks.agic.clients import (
     QUALITY,
     inverted,
     on_the_way,
-    qualities,
     quality,
 )
 from notebooks.agic.experiments_gradients import PATH, WIDE
 from notebooks.agic.clients import PLAIN, VARIANTS, STATES
-
-
-def early(ctx, seeds, data, net, side, beta, iterations):
-    """AGIC's first iterations on one image's gradient, with weights that fall, stay and rise."""
-    sizes = dict(iterations=iterations, snapshots=(20, 40, 100), relu=False)
-    x, images, _ = inverted(ctx, seeds, data, net, side, "AGIC", **sizes, beta=beta)
-    yield from qualities(ctx, seeds, x, images, data, side, "iteration")
-
-
-EARLY = Experiment(
-    "early",
-    early,
-    quick=grid(**PHOTOS, beta=[0.02, 1.0, 50.0], iterations=20),
-    paper=grid(**CIFAR10, beta=[0.02, 1.0, 50.0], iterations=150),
-    trials=(1, 3),
-    by="iteration",
-    fixed=dict(batch_size=1, schedule=LEVEL) | GIVEN,
-    **QUALITY,
-)
 
 
 SHAPES = [dict(shape="none", beta=1.0)] + [

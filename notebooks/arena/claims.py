@@ -4,8 +4,8 @@ from fedleak_book.evidence.claims import Claims
 from fedleak_book.evidence.estimates import having
 from fedleak_book.evidence.results import Number
 from notebooks.arena import ranking as r
-from notebooks.privacy import experiments as private
-from notebooks.proofs import experiments as proofs
+from notebooks.privacy import notes as private
+from notebooks.proofs import notes as proofs
 from notebooks.arena.updates import LDIA, TOLD
 
 CLAIMS = Claims()
@@ -322,7 +322,7 @@ def measure_least_gap(run):
 def measure_broken(run):
     """Return the largest share of updates with a proof, over clients that break a condition."""
     table = run.best_rows("proofs")
-    broken = table[table["client"].isin(list(proofs.BROKEN))]
+    broken = table[table["client"].isin(proofs.BROKEN)]
     return broken.groupby("client")["shown"].mean().max()
 
 
@@ -346,7 +346,9 @@ def find_best_under(run, mechanism, epsilon):
     """Return the best attack on an untrained network under a mechanism: a row of `ranking.find_best`."""
     cell = {"mechanism": mechanism, "epsilon": epsilon, "state": "untrained"}
     table, by = rows(run, "private", **cell), list(cell)
-    return r.find_best(table, by, private.ATTACKS).iloc[0]
+    return r.find_best(
+        table, by, ["LLG+", "RLU, whole head", "GDBR", "after Decaf"]
+    ).iloc[0]
 
 
 def select_canaries(run, mechanisms, epsilons, states=("untrained", "trained")):
@@ -379,7 +381,9 @@ predict("D1", lambda run: Number.of(find_best_under(run, private.SAMPLE, 4), "ia
 predict("D2", lambda run: r.measure_lead(find_best_under(run, private.CLIENT, 4)))
 predict(
     "D3",
-    lambda run: select_canaries(run, private.RIGHT, private.EPSILONS)["above"].mean(),
+    lambda run: select_canaries(
+        run, [private.SAMPLE, private.CLIENT], [1.0, 4.0, 16.0, 64.0]
+    )["above"].mean(),
 )
 predict("D4", compare_with_claim(private.SAMPLE))
 predict("D5", compare_with_claim(private.CLIENT))

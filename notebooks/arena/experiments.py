@@ -3,32 +3,23 @@
 What trials share, networks, updates and attackers, is in ``updates.py``.
 """
 
-import copy
-from itertools import starmap
-
-import numpy as np
 import pandas as pd
 import torch
 
 from fedleak import metrics
-from fedleak.attacks import registry, words
+from fedleak.attacks import registry
 from fedleak.attacks.contest import contest
 from fedleak.attacks.labels.counts import round_to_total
-from fedleak.attacks.labels.rounds import disaggregate
 from fedleak.attacks.result import Result
-from fedleak_book.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, grid
 from fedleak.data import compose, draw
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import protections
 from fedleak_book.experiments.training import Federation, accuracy
-from fedleak_book.experiments.kinds import MEAN, rate
-from fedleak.models import head, known_tokens
+from fedleak_book.experiments.kinds import rate
 from notebooks.filters.experiments import FILTERS, PERCENTILE, SVT
 from notebooks.filters.experiments import settings as filters
-from notebooks.guard.experiments import INSPECTED
-from notebooks.proofs.experiments import PROOFS, PROVEN, SPLIT_PROOFS
-from notebooks.privacy.experiments import CANARY, PRIVATE
 from notebooks.arena.updates import (
     ADAPTIVE,
     ALL,
@@ -48,25 +39,15 @@ from notebooks.arena.updates import (
     defence_of,
     held_by,
     images,
-    make_network,
     EVALUATED,
     one_update,
     prepared,
     ready,
     row_of,
-    scores,
 )
-from notebooks.arena.updates import KINDS, costly, PATIENT, RUNGS
+from notebooks.arena.updates import KINDS, costly, RUNGS
 
-__all__ = [
-    "CANARY",
-    "FILTERS",
-    "INSPECTED",
-    "PRIVATE",
-    "PROOFS",
-    "PROVEN",
-    "SPLIT_PROOFS",
-]
+__all__ = ["FILTERS"]
 LENET = {"net": "lenet", "data": "MNIST", "state": STATES}
 SMALL = {**LENET, "data": "MNIST, 5,000"}
 IACC = dict(iacc=rate("batch_size"))
@@ -99,81 +80,6 @@ def of_kinds(net="net", **more):
     ]
 
 
-def trained(ctx, seed, network, data, number):
-    """Test accuracy of a trained network; its number is its seed."""
-    model = prepared(ctx, network, data, "trained", number)
-    return {"accuracy": accuracy(model, images(ctx, data, "tested"))}
-
-
-TRAINED = Experiment(
-    "test_accuracy",
-    trained,
-    quick=grid(network="lenet", data="MNIST, 5,000", number=[0, 1])
-    + grid(network="fcn3-256", data="wine", number=0),
-    paper=grid(network="lenet", data="MNIST", number=[0, 1, 2])
-    + grid(network=["vgg11_bn", "resnet18"], data="CIFAR-10", number=[0, 1, 2])
-    + of_kinds("network", number=[0, 1, 2, 3, 4]),
-    values=ACCURACY,
-    exact=True,
-)
-
-
-# --- ten networks of each kind that nobody has met ---
-_DECAF, _WHOLE = "after Decaf", "RLU, whole head"
-RIVALS = {  # the best other attack that answered every update of the three trained networks; not after SPEAR
-    ("lenet", "MNIST"): {8: _DECAF, 32: _WHOLE, 128: _WHOLE, 512: _DECAF},
-    ("vgg11_bn", "CIFAR-10"): dict.fromkeys(SIZES, _WHOLE),
-    ("resnet18", "CIFAR-10"): {**dict.fromkeys(SIZES, _WHOLE), 8: _DECAF},
-}
-
-
-def updates_of(ctx, seed, net, data, batch_size, updates):
-    """A network trained from this seed, and updates of it with their counts."""
-    model, pool = make_network(ctx, net, data, "trained", seed), images(ctx, data)
-    generator = torch.Generator().manual_seed(seed)
-    labels = compose("unbalanced", batch_size, pool.n_classes, updates, generator)
-    index = draw(pool, labels, generator)
-    sent = [fedsgd(model, pool.x[i], pool.y[i]) for i in index]
-    return model, list(zip(sent, metrics.counts(labels, pool.n_classes), strict=True))
-
-
-def anew(ctx, seed, attack, net, data, batch_size, updates):
-    """One attack on a network that nobody has met: the mean over its updates."""
-    what = seed, net, data, batch_size, updates
-    model, sent = ctx.once(("anew", *what), lambda: updates_of(ctx, *what), most=10)
-    who, accuracies, preparations = registry.WITH_AUXILIARY, [], {}
-    for number, (update, truth) in enumerate(sent):
-        aux, iterations = images(ctx, data, "aux"), LEARNING[data]
-        knowledge = held_by(aux, seed + number, iterations=iterations)
-        (attempt,) = contest(
-            update, model, who, knowledge, attacks=[ALL[attack]], prepared=preparations
-        )
-        accuracies.append(scores(attempt.counts, truth)["iacc"])
-    return {"iacc": np.mean(accuracies)}
-
-
-ANEW = Experiment(
-    "anew",
-    anew,
-    quick=grid(
-        net="lenet",
-        data="MNIST, 5,000",
-        batch_size=8,
-        updates=3,
-        attack=["learned", _DECAF, "prior guess"],
-    ),
-    paper=[
-        {"net": net, "data": data, "batch_size": size, "updates": 10, "attack": attack}
-        for (net, data), by_size in RIVALS.items()
-        for size, rival in by_size.items()
-        for attack in ("learned", rival, "prior guess")
-    ],
-    trials=(1, 10),
-    values=IACC,
-    fixed={"composition": "unbalanced"},
-)
-
-
 # --- compositions, schemes, labels ---
 COMPOSITIONS = ["permuted", "balanced", "subclassed", "unbalanced", "single"]
 COMPOSED = contested(
@@ -197,34 +103,6 @@ INPUTS = contested(
     paper=of_kinds(batch_size=[8, 32], state=STATES, scheme="FedSGD")
     + of_kinds(batch_size=32, state=STATES, scheme="FedAvg"),
     trials=(2, 20),
-)
-
-
-def traces(ctx, seed, net, data, state, batch_size, composition):
-    """What an update shows beside labels: bytes whose row of the embedding moves, and units of the last layer that are 0."""
-    pool, model = images(ctx, data), prepared(ctx, net, data, state, seed)
-    generator = torch.Generator().manual_seed(spawned(seed, "traces"))
-    labels = compose(composition, batch_size, pool.n_classes, 1, generator)
-    index = draw(pool, labels, generator)[0]
-    update = fedsgd(model, pool.x[index], pool.y[index])
-    idle = update.gradient(head(model).weight).eq(0).all(0)
-    row = {"idle": idle.double().mean().item(), "named": np.nan, "wrong": np.nan}
-    if known_tokens(model):
-        present, recovered = pool.x[index].unique(), words.recover(update, model)
-        correct = torch.isin(recovered, present).sum().item()
-        row |= {"named": correct / len(present), "wrong": 1 - correct / len(recovered)}
-    return row
-
-
-TRACES = Experiment(
-    "traces",
-    traces,
-    quick=of_kinds(batch_size=8, state="untrained"),
-    paper=of_kinds(batch_size=[8, 32], state=STATES)
-    + grid(**LENET, batch_size=[8, 32]),
-    trials=(2, 20),
-    values={name: MEAN for name in ("idle", "named", "wrong")},
-    fixed={"composition": "unbalanced"},
 )
 
 
@@ -377,47 +255,6 @@ AGGREGATION = contested(
     trials=(2, 20),
     trial=aggregation,
     fixed={"clients": COHORT},
-)
-
-
-def waiting(ctx, seed, net, data, state, most, users, participants, batch_size, lr):
-    """Sums of some of the clients, round after round: what each attack's totals say of every client."""
-    pool, generator = images(ctx, data), torch.Generator().manual_seed(seed)
-    model = copy.deepcopy(prepared(ctx, net, data, state, seed))
-    labels = compose("unbalanced", batch_size, pool.n_classes, users, generator)
-    truth = metrics.counts(labels, pool.n_classes)
-    met = torch.rand(most, users, generator=generator).argsort(1) < participants
-    knowledge, who = held_by(images(ctx, data, "aux"), seed), registry.WITH_AUXILIARY
-    inside = [registry.get(name) for name in PATIENT]
-    totals = {attack.name: [] for attack in inside}
-    for present in met:
-        drawn = draw(pool, labels[present], generator)
-        summed = plain_sum([fedsgd(model, pool.x[i], pool.y[i]) for i in drawn])
-        mean = {name: t / participants for name, t in summed.tensors.items()}
-        cohort = Update(mean, "gradient", summed.samples)
-        for attempt in contest(cohort, model, who, knowledge, attacks=inside):
-            totals[attempt.attack.name].append(attempt.counts)
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                parameter -= lr * mean[name]
-    for rounds in range(2 * users, most + 1, 2 * users):
-        for name, answers in totals.items():
-            estimates = torch.stack(answers[:rounds])
-            counts = disaggregate(estimates, met[:rounds], batch_size)
-            pairs = zip(counts, truth, strict=True)
-            iacc = [score.item() for score in starmap(metrics.braun_blanquet, pairs)]
-            yield {"rounds": rounds, "attack": name, "iacc": np.mean(iacc)}
-
-
-WAITING = Experiment(
-    "waiting",
-    waiting,
-    quick=grid(data="MNIST, 5,000", state=STATES, users=10, most=20),
-    paper=grid(data="MNIST", state=STATES, users=20, most=160),
-    trials=(1, 10),
-    by=("rounds", "attack"),
-    values=IACC,
-    fixed={"net": "lenet", "participants": COHORT, "batch_size": 32, "lr": 0.05},
 )
 
 

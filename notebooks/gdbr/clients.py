@@ -11,7 +11,6 @@ from torch import nn
 from fedleak import metrics, models
 from fedleak.attacks.labels import gdbr, llg, zlg
 from fedleak.attacks.labels.counts import round_to_total
-from fedleak_book.experiments.networks import split_classes
 from fedleak_book.experiments import grid
 from fedleak.data import compose, draw
 from fedleak.federated import Update
@@ -58,11 +57,7 @@ MADE = {"shape": (3, 16, 16), "n_classes": 100}
 
 
 def sets(ctx, data):
-    """Victims' and attacker's images; halves, where there is only one set of them. `x/n` has the classes divided."""
-    data, _, classes = data.partition("/")
-    if classes:
-        both = ctx.images(data), ctx.images(data, "test", limit=1000)
-        return tuple(split_classes(images, int(classes)) for images in both)
+    """Victims' and attacker's images; halves, where there is only one set of them."""
     if data in ("svhn", "photos"):
         limit = {"limit": 400} if data == "photos" else {}
         return ctx.images(data, **limit).split_in_two(0)

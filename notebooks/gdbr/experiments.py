@@ -3,12 +3,7 @@
 The lecture's section on a figure shows the rows of the experiment with its name; the evidence page has all of them.
 """
 
-from notebooks.gdbr.experiments_choices import (
-    CHOICES,
-    CHOICES_MNIST,
-    POSITIVE_LAYERS,
-    REDUCED,
-)
+from notebooks.gdbr.experiments_choices import CHOICES, CHOICES_MNIST
 from notebooks.gdbr.clients import (
     FORMS,
     LEVELS,
@@ -26,7 +21,7 @@ from notebooks.gdbr.clients import (
     share,
     victims_inputs,
 )
-from notebooks.gdbr.experiments_features import FIG2, HISTOGRAMS
+from notebooks.gdbr.experiments_features import FIG2
 from notebooks.gdbr.experiments_figures import (
     FIG3,
     FIG4,
@@ -34,7 +29,6 @@ from notebooks.gdbr.experiments_figures import (
     FIG5A,
     FIG6,
     TWO,
-    TWO_CHANGES,
 )
 from notebooks.gdbr.experiments_modes import (
     CHOICES_MODES,
@@ -43,9 +37,6 @@ from notebooks.gdbr.experiments_modes import (
     FIG6_MODES,
     FIG6_NORMS,
     FIG6_RESNET,
-    REDUCED_DROPOUT,
-    REDUCED_MODES,
-    REDUCED_RESNET,
 )
 from notebooks.gdbr.experiments_scanned import (
     FIG2_CHOICES,
@@ -54,8 +45,6 @@ from notebooks.gdbr.experiments_scanned import (
     FIG4_CHOICES,
     FIG5A_CHOICES,
     FIG6_CHOICES,
-    REDUCED_DEFENDED,
-    REDUCED_LAYERS,
 )
 from notebooks.gdbr.experiments_tables import (
     DUMMIES,
@@ -64,7 +53,6 @@ from notebooks.gdbr.experiments_tables import (
     compositions,
     recovered,
 )
-from notebooks.gdbr.experiments_trained import SPEED, TRAINED
 
 __all__ = [
     "CHOICES",
@@ -89,27 +77,16 @@ __all__ = [
     "FIG6_NORMS",
     "FIG6_RESNET",
     "FORMS",
-    "HISTOGRAMS",
     "LEVELS",
     "MODES",
     "NETS",
     "PAIRS",
-    "POSITIVE_LAYERS",
-    "REDUCED",
-    "REDUCED_DEFENDED",
-    "REDUCED_DROPOUT",
-    "REDUCED_LAYERS",
-    "REDUCED_MODES",
-    "REDUCED_RESNET",
     "SCHEMES",
     "SIZES",
-    "SPEED",
     "TABLE1",
     "TABLE2",
-    "TRAINED",
     "TRUE",
     "TWO",
-    "TWO_CHANGES",
     "batch",
     "chain_of",
     "compositions",

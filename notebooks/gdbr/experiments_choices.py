@@ -10,8 +10,6 @@ from fedleak import metrics
 from fedleak.attacks.labels import gdbr
 from fedleak.data import compose, draw
 from fedleak_book.experiments import Experiment, grid, spawned
-from fedleak.federated import fedsgd
-from fedleak.federated.restricted import last_layers
 from fedleak.models import chain, positive_, without_biases
 from notebooks.gdbr.clients import (
     SCHEMES,
@@ -19,11 +17,9 @@ from notebooks.gdbr.clients import (
     dummies,
     kinds,
     pairs,
-    pixels,
     scaled,
     scores,
     sets,
-    share,
 )
 from notebooks.gdbr.modes import NONE, OFF, chunk_of, normed_body, updates
 from notebooks.gdbr.clients import HALF, FIFTH, ANY, SCALES, WIDTHS
@@ -123,12 +119,6 @@ def with_all(ctx, seed, net, data, drawn, batch_norm=NONE):
         yield row | real, *rest
 
 
-def read(bridge, features, x, labels, truth):
-    """Scores of the paper's form on the gradient of one layer."""
-    update = share(bridge.model, x, labels, [bridge.layer])
-    return scores(bridge.recover(update, features, "paper").counts, truth)
-
-
 def in_modes(ctx, seed, net, data, batch_norm=NONE, dropouts=(OFF,)):
     """The paper's form on one batch of every composition, at every choice, from auxiliary images and from dummies."""
     victims, aux = sets(ctx, data)
@@ -196,94 +186,3 @@ def parts_of(ctx, seed, data, sizes):
         chosen = torch.randperm(len(aux), generator=generator)[:n_known]
         parts[f"{few} + {n_known}"] = victims.take(order), chosen
     return parts
-
-
-def at_levels(ctx, seed, net, data, sizes, batch_norm=NONE, widths=None):
-    """`at_every_choice` with all images, and with as few of both sides as these; what the chain sees of the known."""
-    levels = {}
-    for level, (mine, chosen) in parts_of(ctx, seed, data, sizes).items():
-        of = spawned(seed, f"batch of {level}")
-        drawn = {b: batch_of(mine, *b, 64, of) for b in BATCHES}
-        levels[level] = mine, chosen, drawn
-    scanned = at_every_choice(ctx, seed, net, data, levels, batch_norm)
-    for row, bridge, images, batches in scanned:
-        if widths in (None, row["widths"]):
-            yield row, bridge, bridge.observe(images), batches
-
-
-def reduced(ctx, seed, net, data):
-    """The same batches' compositions with all images, and with as many as SVHN and CIFAR-100 leave here."""
-    levels = at_levels(ctx, seed, net, data, FEW.values())
-    for row, bridge, features, batches in levels:
-        for (scheme, composition), batch in batches.items():
-            of = {**row, "scheme": scheme, "composition": composition}
-            yield of | read(bridge, features, *batch)
-
-
-REDUCED = Experiment(
-    "reduced",
-    reduced,
-    quick=grid(net="lenet", data="mnist5k", trials=2),
-    paper=grid(net="lenet", data="mnist", trials=30)
-    + grid(net="alexnet", data="cifar10", trials=20),
-    by=("level", "scale", "widths", "scheme", "composition"),
-    values=kinds("insacc", "clsacc"),
-    fixed=dict(init="positive", form="paper", batch_size=64, layer=1, auxiliary="aux"),
-)
-
-
-POSITIVE = [
-    "the fully connected layers",
-    "the last layer",
-    "the last two layers",
-    "all layers",
-]
-
-
-def which_positive(ctx, seed, net, data, scale, positive):
-    """The paper's form on one batch of every composition, where fewer or more layers are drawn from U(0.01, 0.2)."""
-    victims, _ = sets(ctx, data)
-    n, weights = victims.n_classes, spawned(seed, "weights")
-    model = ctx.build(net, victims.shape, n, seed=weights)
-    links = [link.layer for link in chain(model).links]
-    drawn = {
-        "the last layer": links[-1:],
-        "the last two layers": links[-2:],
-        "the fully connected layers": links,
-        "all layers": [
-            m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)
-        ],
-    }[positive]
-    generator = torch.Generator().manual_seed(spawned(seed, "tail"))
-    for layer in drawn:
-        values = torch.empty(layer.weight.shape).uniform_(
-            0.01, 0.2, generator=generator
-        )
-        layer.weight.data = values.to(layer.weight)
-    bridge = gdbr.Bridge(without_biases(model))
-    features = bridge.observe(pixels(ctx, data, "aux", scale))
-    images = pixels(ctx, data, "victims", scale)
-    for scheme, composition in BATCHES:
-        if composition in (NAMED, HALF, QUARTER):
-            index, labels, truth = batch_of(
-                victims, scheme, composition, 64, spawned(seed, "batch")
-            )
-            update = fedsgd(model, images[index], labels).without(*last_layers(model))
-            yield {
-                "scheme": scheme,
-                **scores(bridge.recover(update, features, "paper").counts, truth),
-            }
-
-
-POSITIVE_LAYERS = Experiment(
-    "positive_layers",
-    which_positive,
-    quick=grid(
-        net="lenet", data="mnist5k", scale="raw", positive=POSITIVE[:2], trials=2
-    ),
-    paper=grid(net="lenet", data="mnist", scale=SCALES, positive=POSITIVE, trials=20)
-    + grid(net="vgg11", data="cifar10", scale="raw", positive=POSITIVE[1:3], trials=10),
-    by="scheme",
-    values=kinds("insacc", "clsacc"),
-    fixed=dict(form="paper", batch_size=64, layer=1, auxiliary="aux"),
-)

@@ -1,6 +1,5 @@
 """GDBR: Fig. 2, what the attack assumes of the features, and their histograms."""
 
-import numpy as np
 import torch
 
 from fedleak_book.experiments import Experiment, grid
@@ -49,28 +48,4 @@ FIG2 = Experiment(
     values=kinds("skew", "off", "spread", "top", "skew_p", "dead"),
     facts=FACTS,
     fixed=dict(rounds=0, scale="raw", redrawn="network"),
-)
-
-
-def histograms(ctx, seed, net, data, init, batch_size):
-    """Histograms of five features and of five probabilities of one network."""
-    mine, _, _, generator = features_of(ctx, seed, net, data, init, batch_size)
-    x, p = mine.inputs.double().cpu(), mine.probabilities.double().cpu()
-    alive = (x.std(0) > 0).nonzero().flatten()
-    units = alive[torch.randperm(len(alive), generator=generator)[:5]]
-    classes = torch.arange(0, p.shape[1], max(p.shape[1] // 5, 1))[:5]
-    for kind, values, which in (("feature", x, units), ("probability", p, classes)):
-        for k in which.tolist():
-            counts, edges = np.histogram(values[:, k].numpy(), bins=24)
-            for left, right, count in zip(edges, edges[1:], counts):
-                yield dict(kind=kind, unit=k, left=left, right=right, count=count)
-
-
-HISTOGRAMS = Experiment(
-    "histograms",
-    histograms,
-    quick=grid(**RESNET, data="synthetic", batch_size=256),
-    paper=grid(**RESNET, data="cifar100", batch_size=512),
-    by=("kind", "unit", "left", "right"),
-    values=kinds("count"),
 )

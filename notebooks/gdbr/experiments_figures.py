@@ -25,7 +25,7 @@ from notebooks.gdbr.clients import (
     share,
     victims_inputs,
 )
-from notebooks.gdbr.experiments_tables import COMPOSITION, MIXED, PENULTIMATE, recovered
+from notebooks.gdbr.experiments_tables import COMPOSITION, PENULTIMATE
 from notebooks.gdbr.clients import TWO
 
 
@@ -128,24 +128,6 @@ FIG4_NORMALISED = Experiment(
     fixed=MLP | dict(scale="normalised"),
     tables="fig4",
     **LAYERS,
-)
-
-
-def one_or_both(ctx, seed, net, data):
-    """The paper's form, each change alone, and both, on one random batch."""
-    how = "default", "raw", "aux", ["random"], ["paper", *MIXED, "whitened"]
-    for row in recovered(ctx, seed, net, data, *how):
-        yield {name: row[name] for name in ("form", "insacc", "gain")}
-
-
-TWO_CHANGES = Experiment(
-    "two_changes",
-    one_or_both,
-    quick=pairs(False, ["resnet18-conv"]),
-    paper=pairs(True, NETS[1:]),
-    by="form",
-    values=kinds("insacc", "gain"),
-    fixed=dict(init="default", scheme="random", scale="raw") | PENULTIMATE,
 )
 
 

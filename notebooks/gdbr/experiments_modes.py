@@ -3,21 +3,11 @@
 import dataclasses
 
 from fedleak_book.experiments import Experiment, grid, spawned
-from notebooks.gdbr.experiments_choices import (
-    FEW,
-    NAMED,
-    WIDTHS,
-    at_levels,
-    batch_of,
-    in_modes,
-    with_all,
-)
-from notebooks.gdbr.clients import kinds, scores, sets
+from notebooks.gdbr.experiments_choices import NAMED, batch_of, in_modes, with_all
+from notebooks.gdbr.clients import kinds, sets
 from notebooks.gdbr.experiments_scanned import CLAIMED, under_defences
 from notebooks.gdbr.modes import NONE, OFF, ONE_HALF, OWN, STORED, updates
 from notebooks.gdbr.clients import NOISE_SCALES
-
-MASKS = 12
 
 
 def dropouts_of(net):
@@ -54,41 +44,6 @@ def defended_by_mode(ctx, seed, net, data, batch_norm):
         for dropout, update in updates(*how, spawned(seed, "dropout")):
             for scored in defended_update(bridge, features, update, truth, seed):
                 yield {**row, "held": held, "dropout": dropout, **scored}
-
-
-def reduced_by_mode(ctx, seed, net, data, batch_norm):
-    """Every composition, and random batches under defences, with all images and with as many as there are elsewhere."""
-    few = [FEW["cifar100" if "/" in data else "svhn"]]
-    levels = at_levels(ctx, seed, net, data, few, batch_norm)
-    for row, bridge, features, batches in levels:
-        for (scheme, composition), (x, labels, truth) in batches.items():
-            how = bridge.model, bridge.layer, x, labels, dropouts_of(net)
-            for dropout, update in updates(*how, spawned(seed, "dropout")):
-                of = {"scheme": scheme, "composition": composition, "dropout": dropout}
-                of |= {"defence": None, "strength": None, "noise_scale": None}
-                counts = bridge.recover(update, features, "paper").counts
-                yield {**row, **of, **scores(counts, truth)}
-                defended = bridge, features, update, truth, seed
-                for scored in defended_update(*defended) if scheme == "random" else ():
-                    yield {**row, **of, "strength": scored.pop("level"), **scored}
-
-
-def reduced_dropout(ctx, seed, net, data):
-    """Every composition with dropout at both levels, as the mean over `MASKS` of the client's; the smaller widths.
-
-    The accuracy differs by tens of points between networks, so that six trials leave wide intervals all the same.
-    """
-    how = ctx, seed, net, data, [FEW["svhn"]], NONE, WIDTHS[net][-1]
-    for row, bridge, features, batches in at_levels(*how):
-        for (scheme, composition), (x, labels, truth) in batches.items():
-            scored = []
-            for k in range(MASKS):
-                step = bridge.model, bridge.layer, x, labels, [ONE_HALF]
-                ((_, update),) = updates(*step, spawned(seed, f"dropout {k}"))
-                counts = bridge.recover(update, features, "paper").counts
-                scored.append(scores(counts, truth))
-            mean = {name: sum(s[name] for s in scored) / MASKS for name in scored[0]}
-            yield {**row, "scheme": scheme, "composition": composition, **mean}
 
 
 VGG, ALEXNET = dict(net="vgg11", data="cifar10"), dict(net="alexnet", data="svhn")
@@ -135,37 +90,4 @@ CHOICES_RESNET = dataclasses.replace(
 )
 FIG6_RESNET = dataclasses.replace(
     FIG6_MODES, name="fig6_resnet", paper=grid(**RESNET, data="cifar100", trials=5)
-)
-REDUCED_MODES = Experiment(
-    "reduced_modes",
-    reduced_by_mode,
-    quick=grid(net="alexnet", data="mnist5k", batch_norm=NONE, trials=1),
-    paper=grid(net="alexnet", data=["mnist", "cifar10"], batch_norm=NONE, trials=16),
-    by=(
-        "level",
-        "scale",
-        "widths",
-        "scheme",
-        "composition",
-        "dropout",
-        "defence",
-        "strength",
-        "noise_scale",
-    ),
-    values=kinds("insacc", "clsacc"),
-    fixed=dict(init="positive", form="paper", batch_size=64, layer=1, auxiliary="aux"),
-)
-REDUCED_RESNET = dataclasses.replace(
-    REDUCED_MODES,
-    name="reduced_resnet",
-    paper=grid(**RESNET, data=["mnist/100", "cifar10-jpeg/100"], trials=6),
-)
-REDUCED_DROPOUT = Experiment(
-    "reduced_dropout",
-    reduced_dropout,
-    quick=grid(net="alexnet", data="mnist5k", trials=1),
-    paper=grid(net="alexnet", data=["mnist", "cifar10"], trials=6),
-    by=("level", "scale", "widths", "scheme", "composition"),
-    values=kinds("insacc", "clsacc"),
-    fixed=REDUCED_MODES.fixed | dict(dropout=ONE_HALF, masks=MASKS),
 )

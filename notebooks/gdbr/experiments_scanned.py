@@ -17,10 +17,8 @@ from notebooks.gdbr.experiments_choices import (
     SCALES,
     WIDTHS,
     at_every_choice,
-    at_levels,
     batch_of,
     parts_of,
-    read,
     tail_of,
     with_all,
 )
@@ -134,17 +132,17 @@ def defended(ctx, seed, net, data):
             yield {**row, **classes_held, **scored}
 
 
-def by_layer(ctx, seed, data, init, sizes):
-    """MLP-6 from every layer at every scale, on one random batch: with all images, and with as few of both sides as these."""
+def layers(ctx, seed, data, init):
+    """MLP-6 from every layer at every scale, on one random batch."""
     (victims, aux), tail = sets(ctx, data), chain_of(ctx, "mlp6", data, init, seed)
     model, names = body(ctx, "mlp6", data, seed), [k.name for k in chain(tail).links]
-    levels = parts_of(ctx, seed, data, sizes)
-    for scale, (level, (mine, chosen)) in itertools.product(SCALES, levels.items()):
-        how = "random", NAMED, 64, spawned(seed, f"batch of {level}")
-        index, labels, truth = batch_of(mine, *how)
+    how = "random", NAMED, 64, spawned(seed, "batch of whole")
+    index, labels, truth = batch_of(victims, *how)
+    sizes = {"images": len(victims), "aux": len(aux), "held": len(index.unique())}
+    for scale in SCALES:
         images, x = (
             below(model, scaled(ctx, data, pixels, scale))
-            for pixels in (aux.x[chosen], mine.x[index])
+            for pixels in (aux.x, victims.x[index])
         )
         update = share(tail, x, labels, names[:-1])
         for layer, name in enumerate(names[-2::-1], 1):
@@ -154,49 +152,11 @@ def by_layer(ctx, seed, data, init, sizes):
                 scored = scores(counts, truth)
             except ValueError:  # positive weights on negative pixels: all units are off
                 scored = {"insacc": 0.0, "clsacc": 0.0}
-            yield {
-                "level": level,
-                "scale": scale,
-                "layer": layer,
-                "images": len(mine),
-                "aux": len(images),
-                "held": len(index.unique()),
-                "side": victims.shape[1],
-                **scored,
-            }
-
-
-def layers(ctx, seed, data, init):
-    """`by_layer` with all images."""
-    for row in by_layer(ctx, seed, data, init, []):
-        del row["level"]
-        yield row
-
-
-def reduced_layers(ctx, seed, data, init):
-    """`by_layer` with all images, and with as few as there are of SVHN."""
-    for row in by_layer(ctx, seed, data, init, [FEW["svhn"]]):
-        names = ("level", "scale", "layer", "insacc", "clsacc")
-        yield {name: row[name] for name in names}
+            side = victims.shape[1]
+            yield {"scale": scale, "layer": layer, **sizes, "side": side, **scored}
 
 
 CLAIMED = {"pruning": (0.0, 0.5, 0.9), "noise": (0.0, 0.2)}
-
-
-def reduced_defended(ctx, seed, net, data):
-    """Every composition, and random batches under defences, with all images and with as many as there are elsewhere."""
-    few = FEW["cifar100" if "/" in data else "svhn"]
-    for row, bridge, features, batches in at_levels(ctx, seed, net, data, [few]):
-        for (scheme, composition), batch in batches.items():
-            of = {**row, "scheme": scheme, "composition": composition}
-            plain = {"defence": None, "strength": None}
-            yield {**of, **plain, **read(bridge, features, *batch)}
-            if scheme == "random":
-                x, labels, truth = batch
-                update = share(bridge.model, x, labels, [bridge.layer])
-                how = CLAIMED, bridge, features, update, truth, seed
-                for scored in under_defences(*how):
-                    yield {**of, "strength": scored.pop("level"), **scored}
 
 
 SCANNED = dict(trials=(1, 20), facts=("images", "held", "aux", "side"))
@@ -265,23 +225,4 @@ FIG4_CHOICES = Experiment(
     fixed=MLP | dict(redrawn="network"),
     tables=("fig4", "fig5b"),
     **LAYERED,
-)
-REDUCED_LAYERS = Experiment(
-    "reduced_layers",
-    reduced_layers,
-    quick=grid(data="mnist5k", init="positive"),
-    paper=grid(data=["mnist", "cifar10"], init=INITS),
-    by=("level", "scale", "layer"),
-    fixed=MLP,
-    **LAYERED,
-)
-REDUCED_DEFENDED = Experiment(
-    "reduced_defended",
-    reduced_defended,
-    quick=grid(net="lenet", data="mnist5k", trials=1),
-    paper=grid(net="alexnet", data=["mnist", "cifar10"], trials=6)
-    + grid(net="resnet18-conv", data=["mnist/100", "cifar10-jpeg/100"], trials=6),
-    by=("level", "scale", "widths", "scheme", "composition", "defence", "strength"),
-    values=kinds("insacc", "clsacc"),
-    fixed=dict(init="positive", form="paper", batch_size=64, layer=1, auxiliary="aux"),
 )

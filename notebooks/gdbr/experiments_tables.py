@@ -3,7 +3,6 @@
 import torch
 
 from fedleak.attacks.labels import gdbr
-from fedleak.attacks.labels.counts import round_to_total
 from fedleak_book.experiments import Experiment
 from notebooks.gdbr.clients import (
     FACTS,
@@ -23,20 +22,6 @@ from notebooks.gdbr.clients import (
     victims_inputs,
 )
 
-MIXED = {
-    "first step only": ("whitened", "paper"),
-    "crossing only": ("paper", "whitened"),
-}
-
-
-def counts_by(form, bridge, update, features):
-    """Counts by one of the forms, or by one of the two changes alone."""
-    first, across = MIXED.get(form, (form, form))
-    gradient, samples = update.gradient(bridge.links[0].weight), update.samples
-    start = bridge.first_step(gradient, features, first)
-    logits = bridge.cross(features, across).matrix @ start
-    return round_to_total(samples * (features.probabilities - logits), samples)
-
 
 def recovered(ctx, seed, net, data, init, scale, auxiliary, schemes, forms):
     """GDBR from the penultimate layer on one batch a scheme; gain: over the paper's form on the same batch."""
@@ -48,7 +33,8 @@ def recovered(ctx, seed, net, data, init, scale, auxiliary, schemes, forms):
         x = victims_inputs(ctx, net, data, seed, index, scale)
         update = share(tail, x, labels, [bridge.layer])
         scored = {
-            f: scores(counts_by(f, bridge, update, features), truth) for f in forms
+            form: scores(bridge.recover(update, features, form).counts, truth)
+            for form in forms
         }
         for form, row in scored.items():
             gain = row["insacc"] - scored["paper"]["insacc"]

@@ -6,9 +6,16 @@ import pandas as pd
 
 from fedleak.models import title
 from fedleak_book.evidence.results import Recorded
-from notebooks.guard.experiments import CHECKS
 from notebooks.show import number, table
 
+CHECKS = {
+    "dead": "dead units",
+    "duplicated": "duplicated rows",
+    "bins": "bins",
+    "shut_out": "class shut out",
+    "silent": "silent activations",
+    "saturated": "saturated softmax",
+}
 READ = {
     "LIA-SA": "of the labels",
     "EludingSA": "of the sum’s squared norm",

@@ -1,24 +1,17 @@
 """Functions that the learned attacker's experiments share: networks, clients' updates, and scores of attacks."""
 
-from functools import cache
-
 import numpy as np
 import pandas as pd
-import torch
 from scipy.optimize import isotonic_regression
-from torch import nn
 
 from fedleak import metrics
 from fedleak_book import paths
 from fedleak.attacks import registry
 from fedleak.attacks.contest import contest, entrants
-from fedleak.attacks.labels.counts import round_to_total
 from fedleak_book.experiments import networks, trained_once
-from fedleak_book.experiments.training import set_norms
 from fedleak.data import compose, draw
-from fedleak.federated import Update, fedsgd
+from fedleak.federated import fedsgd
 from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
-from fedleak.models import head, head_pass
 
 IACC = dict(iacc=rate("batch_size"))
 COVERAGE = dict(coverage=rate(10))  # of the counts of ten classes
@@ -28,9 +21,7 @@ EXPECTED = SCORES | dict(expected=MEAN)  # with the iAcc that the attacker expec
 SETS = {  # the clients' data set; number of the attacker's images, of the other split; training steps
     "MNIST": {"name": "mnist", "aux": None, "steps": 600},
     "CIFAR-10": {"name": "cifar10", "aux": None, "steps": 1500},
-    "CIFAR-100, 1,117": {"name": "cifar100", "aux": None, "steps": 300},
     "MNIST, 5,000": {"name": "mnist5k", "aux": None, "steps": 150},
-    "photographs": {"name": "photos", "aux": None, "steps": 40},
 }
 RIVALS = [a for a in entrants() if not a.sends and a.name not in ("iDLG", "GI")]
 WHOLE = "RLU, whole head"
@@ -39,28 +30,17 @@ BEST, MOST = "best answer to the bias", "most that the bias gives"
 UNPUBLISHED = ["learned", WHOLE, "prior guess", "random guess", BEST, MOST]
 
 
-def split_clients(ctx, data):
-    """Return the clients' images in two halves; networks are trained on the first, the members."""
-
-    def split():
-        return dict(zip(HALVES, images(ctx, data).split_in_two(0)))
-
-    return ctx.once(("halves", data), split)
-
-
 def images(ctx, data, use="clients"):
-    """Return the images of the clients, of one half of them, or of the attacker ("aux")."""
+    """Return the images of the clients, or of the attacker ("aux")."""
     dataset = SETS[data]
     if use == "clients":
         return ctx.images(dataset["name"])
-    if use != "aux":
-        return split_clients(ctx, data)[use]
     return ctx.images(dataset["name"], "test", limit=dataset["aux"])
 
 
-def fit(ctx, model, data, generator_seed, steps, use="clients"):
-    """Train in place: SGD with momentum on the clients' images, or on the members."""
-    networks.train(model, images(ctx, data, use), steps, generator_seed)
+def fit(ctx, model, data, generator_seed, steps):
+    """Train in place: SGD with momentum on the clients' images."""
+    networks.train(model, images(ctx, data), steps, generator_seed)
 
 
 def train_or_load(ctx, model, **how):
@@ -76,55 +56,16 @@ def trained_lenet(ctx, data, s):
     return train_or_load(ctx, model, **how).eval()
 
 
-UNTRAINED, TRAINED, HALF = "untrained", "trained", "trained on half"
+UNTRAINED, TRAINED = "untrained", "trained"
 
 
-def network(ctx, net, data, state, copy=0, steps=None):
-    """Return one of the arena's networks; batch norm's statistics are computed on 200 images and frozen."""
-    part = {"use": "members"} if state == HALF else {}
-    usual = SETS[data]["steps"]
-    steps = steps or (usual if net == "lenet" else min(600, usual))
-
-    def make():
-        pool = images(ctx, data, **part)
-        model = ctx.build(net, pool.shape, pool.n_classes, seed=copy)
-        if state != UNTRAINED:
-            how = {"data": data, "generator_seed": copy, "steps": steps, **part}
-            train_or_load(ctx, model, **how)
-        return set_norms(model, pool.x[:200])
-
-    return ctx.once(("network", net, data, state, copy, steps), make, most=1)
-
-
-def send_step(model, pool, index):
-    """Return the update of one client in one step."""
-    return fedsgd(model, pool.x[index], pool.y[index])
-
-
-def head_sender(model):
-    """Return a function like `send_step` for the head's gradients alone, from one pass over each pool."""
-    last, passed = head(model), cache(lambda pool: head_pass(model, pool.x))
-
-    def send(_, pool, index):
-        features = passed(pool)
-        truth = nn.functional.one_hot(pool.y[index], pool.n_classes)
-        errors = features.probabilities[index] - truth
-        weight = errors.mT @ features.inputs[index] / len(index)
-        tensors = {last.weight: weight, last.bias: errors.mean(0)}
-        return Update(tensors, "gradient", len(index))
-
-    return send
-
-
-def draw_update(
-    ctx, model, data, composition, batch_size, generator, send=send_step, use="clients"
-):
-    """Draw a batch; return the client's update and its counts."""
-    pool = images(ctx, data, use)
+def draw_update(ctx, model, data, composition, batch_size, generator):
+    """Draw a batch; return the client's update, of one step, and its counts."""
+    pool = images(ctx, data)
     labels = compose(composition, batch_size, pool.n_classes, 1, generator)
     index = draw(pool, labels, generator)[0]
     truth = metrics.counts(labels[0], pool.n_classes)
-    return send(model, pool, index), truth
+    return fedsgd(model, pool.x[index], pool.y[index]), truth
 
 
 def score_ends(low, high, truth):
@@ -145,43 +86,27 @@ def score_row(name, counts, truth):
     return {"attack": name, "iacc": metrics.braun_blanquet(counts.cpu(), truth).item()}
 
 
-def score_rivals(update, model, aux, truth, number, plain=None, prepared=None, **more):
+def score_rivals(update, model, aux, truth, number, prepared):
     """Yield the score of each other attack that answers the same update; `prepared` caches attacks of the model."""
-    who, knowledge = registry.WITH_AUXILIARY, {"aux": aux, "seed": number, **more}
-    how = {"attacks": RIVALS, "plain": plain, "prepared": prepared}
+    who, knowledge = registry.WITH_AUXILIARY, {"aux": aux, "seed": number}
+    how = {"attacks": RIVALS, "prepared": prepared}
     for attempt in contest(update, model, who, knowledge, **how):
         if attempt.counts is not None:
             yield score_row(attempt.attack.name, attempt.counts, truth)
 
 
-def score_guess(update, model, aux, truth, number=0, prepared=None):
-    """Yield the score of evenly spread counts."""
-    even = torch.full(truth.shape, update.samples / len(truth))
-    yield score_row("even guess", round_to_total(even, update.samples), truth)
-
-
 NO_ENDS = {"coverage": np.nan, "width": np.nan}
 
 
-def score_all(
-    ctx,
-    model,
-    data,
-    attacker,
-    size,
-    updates,
-    generator,
-    send=send_step,
-    others=score_rivals,
-):
+def score_all(ctx, model, data, attacker, size, updates, generator):
     """Yield the mean scores of each attack that answers all updates, by composition."""
-    aux, shape, prepared = images(ctx, data, "aux"), (size, generator, send), {}
+    aux, shape, prepared = images(ctx, data, "aux"), (size, generator), {}
     for composition in ("unbalanced", "balanced"):
         rows = []
         for number in range(updates):
             update, truth = draw_update(ctx, model, data, composition, *shape)
             rows.append({"attack": "learned", **score(attacker, update, model, truth)})
-            rows.extend(others(update, model, aux, truth, number, prepared=prepared))
+            rows.extend(score_rivals(update, model, aux, truth, number, prepared))
         groups = pd.DataFrame(rows).groupby("attack", sort=False)
         for row in (
             groups.mean()[groups.size() == updates].reset_index().to_dict("records")

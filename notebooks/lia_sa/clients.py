@@ -5,10 +5,8 @@ import torch
 from fedleak import metrics
 from fedleak.attacks.labels import ilrg, lia_sa, llg
 from fedleak.attacks.labels.fishing import with_constant
-from fedleak_book.experiments.networks import split_classes, subset
-from fedleak_book.experiments import grid, spawned
-from fedleak.federated import Update, fedsgd
-from fedleak.federated.aggregation import plain_sum
+from fedleak_book.experiments import grid
+from fedleak.federated import Update
 from fedleak_book.experiments.kinds import MEAN, NUMBER
 from fedleak.models import HeadPass, head, head_pass
 from torch import nn
@@ -42,14 +40,7 @@ def fishing(model, recipe, clients, s):
 
 
 def images(ctx, data):
-    """A data set by name; `synthetic-n` has n classes of patterns, `x/n/k/s` k images (or all) of n classes."""
-    if "/" in data:
-        whole, classes, count, s = data.split("/")
-        images_of_classes = split_classes(ctx.images(whole, "train"), int(classes))
-        if count == "all":
-            return images_of_classes
-        order = torch.Generator().manual_seed(spawned(int(s), "images"))
-        return subset(images_of_classes, int(count), order)
+    """A data set by name; `synthetic-n` has n classes of patterns."""
     name, _, classes = data.partition("-")
     if name == "synthetic":
         return ctx.images(name, shape=(3, 32, 32), n_classes=int(classes))
@@ -116,13 +107,6 @@ def score(server, gradient, truth, batch_size):
     }
 
 
-def honest_head(sent, pool, index):
-    """Honest clients' head gradients by backward passes, summed."""
-    total = plain_sum([fedsgd(m, pool.x[i], pool.y[i]) for m, i in zip(sent, index)])
-    last = head(sent[0])
-    return {k: total.gradient(getattr(last, k)) for k in ("weight", "bias")}
-
-
 def on(pairs, **axes):
     """Settings on pairs of a network and a data set."""
     return [s for net, data in pairs for s in grid(net=net, data=data, **axes)]
@@ -134,8 +118,8 @@ def rounds(rules, pairs, clients=5, batch_size=1024, **more):
     return on(pairs, **same, **more)
 
 
-def honest_mean(ctx, net, data, clients, batch_size, s, scale=1):
-    """The head, the mean of honest clients' gradients of it by Eqs. 9-11, and their counts, [n]; `scale` multiplies the logits."""
+def honest_mean(ctx, net, data, clients, batch_size, s):
+    """The head, the mean of honest clients' gradients of it by Eqs. 9-11, and their counts, [n]."""
 
     def make():
         pool = images(ctx, data)
@@ -145,14 +129,12 @@ def honest_mean(ctx, net, data, clients, batch_size, s, scale=1):
         passed = head_pass(model, pool.x[drawn], 64)
         share = often[:, None].to(passed.inputs.device).double() / index.numel()
         hot = nn.functional.one_hot(pool.y[drawn], pool.n_classes)
-        p = passed.probabilities.double()
-        p = p if scale == 1 else (scale * p.log()).softmax(1)
-        bias = share * (p - hot)
+        bias = share * (passed.probabilities.double() - hot)
         gradient = {"weight": bias.T @ passed.inputs.double(), "bias": bias.sum(0)}
         mean = Update(gradient, "gradient", index.numel())
         return head(model).layer, mean, truth.sum(0)
 
-    return ctx.once(("mean", net, data, clients, batch_size, s, scale), make)
+    return ctx.once(("mean", net, data, clients, batch_size, s), make)
 
 
 def one_round(ctx, seed, net, data, rule, clients, batch_size):

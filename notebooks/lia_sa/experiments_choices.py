@@ -1,7 +1,4 @@
-"""LIA-SA: every plausible choice of what its paper does not print, as ``data/published/lia_sa/choices.toml`` has them.
-
-It also has the effect of fewer images, on MNIST and on CIFAR-10 as JPEG files, divided into a hundred classes.
-"""
+"""LIA-SA: every plausible choice of what its paper does not print, as ``data/published/lia_sa/choices.toml`` has them."""
 
 import dataclasses
 
@@ -16,7 +13,6 @@ from notebooks.lia_sa.experiments_clients import (
     similarities,
 )
 from notebooks.lia_sa.clients import (
-    ACTIVE,
     LIA,
     MORE,
     PAIRS,
@@ -123,36 +119,4 @@ TABLE2_CONSTANTS = Experiment(
     values=TABLE2.values,
     facts="images",
     tables="similarity_liasa",
-)
-
-
-PART = 1117
-
-
-def reduced(ctx, seed, data, rule, constants, clients, batch_size):
-    """One round with all images of a hundred classes, and with as many as CIFAR-100 has here."""
-    for level, part in (("whole", "all/0"), (str(PART), f"{PART}/{seed}")):
-        how = "resnet18", f"{data}/100/{part}", rule, constants, clients, batch_size
-        for row in by_constants(ctx, seed, *how):
-            yield {"level": level, **{k: row[k] for k in ("all", "target")}}
-
-
-def rules_of(**more):
-    """The literal reading at every choice of its constants, a vector each, and who is passive."""
-    same = dict(rule=LITERAL, constants=["0.1 u", *OTHERS])
-    others = dict(rule=[*ACTIVE[1:], *PASSIVE], constants=None)
-    return grid(**same, **more) + grid(**others, **more)
-
-
-BOTH = dict(data=["mnist", "cifar10-jpeg"])
-REDUCED = Experiment(
-    "reduced",
-    reduced,
-    quick=rules_of(data="mnist5k", clients=2, batch_size=64),
-    paper=rules_of(**BOTH, **FIG3_SIZES)
-    + rules_of(**BOTH, clients=MORE, batch_size=64),
-    trials=(1, 6),
-    by="level",
-    values={k: RULED["values"][k] for k in ("all", "target")},
-    fixed=dict(net="resnet18", classes=100),
 )

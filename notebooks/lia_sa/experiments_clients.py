@@ -12,7 +12,7 @@ from fedleak.federated import fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import PureNoise, Sparsification
 from fedleak_book.experiments.kinds import MEAN, NUMBER
-from fedleak.models import build, count_parameters, head, head_pass
+from fedleak.models import build, count_parameters, head
 from notebooks.lia_sa.clients import (
     CONSTANTS,
     LIA,
@@ -21,7 +21,6 @@ from notebooks.lia_sa.clients import (
     fishing,
     foreseen,
     head_gradients,
-    honest_head,
     images,
     score,
 )
@@ -249,67 +248,6 @@ FIG6 = Experiment(
     facts=("images", "held", "gradients", "constants"),
     rounding="b_err",
     fixed=dict(clients=5),
-)
-
-
-def suspicious(model, x, update):
-    """A parameter whose gradient is exactly zero, or a head that sees the same for all images."""
-    dead = any(not tensor.any() for tensor in update.tensors.values())
-    inputs = head_pass(model, x).inputs
-    return dead, bool((inputs - inputs[:1]).abs().max() <= 1e-6 * inputs.abs().max())
-
-
-def traps(model, recipe, gamma, shape, s):
-    """Five fishing models whose layer lets through gamma times what it normalised, and the server's preset."""
-    models = fishing(model, recipe, 5, s)
-    preset = lia_sa.foresee(models, shape)
-    for m in models:
-        nn.init.constant_(m.get_submodule(lia_sa.fishing_layer(m)).weight, gamma)
-    return models, preset
-
-
-KINDS = ["honest", "honest, trained", "EludingSA", "MANDRAKE"]
-GAMMAS = [0.0, 1e-4, 1e-3, 1e-2]
-
-
-def looked_at(nets, data, gammas):
-    """Every kind of model, LIA-SA's with every gamma."""
-    same = dict(net=nets, data=data, batch_size=8)
-    return grid(kind=KINDS, gamma=0.0, **same) + grid(
-        kind=[LIA[0], LIA[2]], gamma=gammas, **same
-    )
-
-
-def alarms(ctx, seed, net, data, kind, gamma, batch_size):
-    """Alarms of a client, by what the server sends, and what the server gets for it."""
-    pool, target = images(ctx, data), np.nan
-    model = ctx.build(net, pool.shape, pool.n_classes, seed=seed)
-    index, truth = batches(ctx, data, 5, batch_size, seed)
-    x, y = pool.x[index[0]], pool.y[index[0]]
-    if kind == "honest, trained":
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
-        for _ in range(10):
-            optimiser.zero_grad()
-            nn.functional.cross_entropy(model(x), y).backward()
-            optimiser.step()
-    if kind in LIA:
-        sent, server = traps(model, kind.split(", ")[1], gamma, pool.shape, seed)
-        gradient, model = honest_head(sent, pool, index), sent[0]
-        target = score(server, gradient, truth, batch_size)["target"]
-    else:
-        model = sent_by(kind, model, pool, seed)
-    dead, constant = suspicious(model, x, fedsgd(model, x, y))
-    fired = dict(dead=dead, constant=constant, target=target)
-    yield {"alarm": float(dead or constant), **fired}
-
-
-NOTICE = Experiment(
-    "notice",
-    alarms,
-    quick=looked_at("resnet18", "photos", GAMMAS[:2]),
-    paper=looked_at(["vgg11_bn", "resnet18"], "cifar10", GAMMAS),
-    trials=(2, 10),
-    values=dict(alarm=MEAN, dead=MEAN, constant=MEAN, target=MEAN),
 )
 
 

@@ -5,12 +5,10 @@ The lecture's section on a figure shows the rows of the experiment with its name
 
 import dataclasses
 
-import torch
 
 from fedleak import metrics
 from fedleak.attacks.labels import guess, llg
-from fedleak_book.experiments.networks import split_classes, subset
-from fedleak_book.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, grid
 from fedleak_book.experiments.kinds import MEAN, NUMBER
 from notebooks.llg.experiments_blocks import FIG7_BLOCKS, FIG7_WHOLE
 from notebooks.llg.experiments_defences import (
@@ -19,15 +17,12 @@ from notebooks.llg.experiments_defences import (
     TABLE1,
     TABLE1_LENGTHS,
     TABLE1_READINGS,
-    TABLE1_WHY,
 )
 from notebooks.llg.experiments_further import (
-    BY_STEP,
     DLG,
     DLG_SHORT,
     FIG5,
     PLAIN,
-    READINGS,
     RESIDUAL,
     RUNTIME,
 )
@@ -45,21 +40,13 @@ from notebooks.llg.clients import (
     sets,
     success,
 )
-from notebooks.llg.experiments_training import FIG6, FIG6_EARLY, FIG6_ROUNDS, TWO_PARTS
+from notebooks.llg.experiments_training import FIG6, FIG6_EARLY, FIG6_ROUNDS
 from notebooks.llg.clients import PAPER, QUICK, PLACES, TITLE
 
 __all__ = ["FIG7", "FIG7_BLOCKS", "FIG7_WHOLE", "LEVELS", "TABLE1", "VARIANTS"]
-__all__ += [
-    "BY_STEP",
-    "DLG",
-    "DLG_SHORT",
-    "FIG5",
-    "TABLE1_LENGTHS",
-    "TABLE1_READINGS",
-    "TABLE1_WHY",
-]
-__all__ += ["PLAIN", "READINGS", "RESIDUAL", "RUNTIME"]
-__all__ += ["FIG6", "FIG6_EARLY", "FIG6_ROUNDS", "TWO_PARTS"]
+__all__ += ["DLG", "DLG_SHORT", "FIG5", "TABLE1_LENGTHS", "TABLE1_READINGS"]
+__all__ += ["PLAIN", "RESIDUAL", "RUNTIME"]
+__all__ += ["FIG6", "FIG6_EARLY", "FIG6_ROUNDS"]
 
 DUMMY = dict(zip(PLACES, ["zeros", "random", "ones", "zeros"]))  # Sec. 6.1
 
@@ -175,61 +162,4 @@ FIG8 = Experiment(
     fixed={"net": "cnn", "composition": "balanced", "lr": LR},
     version=2,
     **MEASURED,
-)
-
-
-PARTS = {
-    10: {"svhn": (866, 217), "celeba-hair": (2734, None)},
-    100: {"cifar100": (1117, 916)},
-}
-"""By the number of classes, how many images a victim's pool and an attacker's have here of a data set."""
-
-
-def reduced(ctx, seed, data, algorithm, composition, classes):
-    """The same with all images, and with as few as other data sets have here; a class may be divided into ten."""
-    pools = [split_classes(images, classes) for images in sets(ctx, data)]
-    weights, steps = spawned(seed, "weights"), STEPS[algorithm]
-    model = ctx.build("cnn", pools[0].shape, classes, seed=weights)
-    dummies = (
-        "ones" if classes == 100 else "zeros" if data.startswith("mnist") else "random"
-    )
-    for level, counts in {"whole": (None, None), **PARTS[classes]}.items():
-        generator = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
-        parts = [subset(i, k, generator) for i, k in zip(pools, counts)]
-        how = dummies, composition, steps, spawned(seed, level) % 2**62
-        for row in at_every_size(model, *parts, *how):
-            yield {
-                "level": level,
-                **{k: row[k] for k in ("batch_size", "attack", "asr", "hellinger")},
-            }
-
-
-KINDS_OF = dict(composition="unbalanced", algorithm=["FedSGD", "FedAvg"])
-REDUCED = Experiment(
-    "reduced",
-    reduced,
-    quick=grid(data="mnist5k", classes=10, **KINDS_OF, trials=2),
-    paper=grid(data=["mnist", "cifar10-jpeg"], classes=[10, 100], **KINDS_OF)
-    + grid(
-        data=["mnist", "cifar10-jpeg"],
-        classes=[10, 100],
-        composition="balanced",
-        algorithm="FedSGD",
-    ),
-    trials=(2, 40),
-    by=("level", "batch_size", "attack"),
-    values=ASR | dict(hellinger=MEAN),
-    fixed={"net": "cnn", "lr": LR},
-)
-
-REDUCED_FEDSGD = dataclasses.replace(  # more trials of SVHN's in Fig. 4 (b)
-    REDUCED,
-    name="reduced_fedsgd",
-    paper=grid(
-        data=["mnist", "cifar10-jpeg"],
-        classes=10,
-        composition="unbalanced",
-        algorithm="FedSGD",
-    ),
-    trials=(2, 80),
 )

@@ -172,12 +172,3 @@ def longer(sizes, most):
         for algorithm, iterations in most.items()
         for how in (louder, plain | dict(iterations=iterations))
     ]
-
-
-TABLE1_WHY = Experiment(
-    "table1_why",
-    trained_under,
-    quick=longer(SMALL, {"FedSGD": 400}),
-    paper=longer(FULL, {"FedSGD": 2000, "FedAvg": 3000}),
-    **LEARNED,
-)

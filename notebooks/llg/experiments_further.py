@@ -3,13 +3,11 @@
 import dataclasses
 import time
 
-import torch
 
 from fedleak.attacks.images import dlg
 from fedleak.attacks.labels import guess, llg
-from fedleak.federated import fedavg
 from fedleak_book.experiments import Experiment, grid
-from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
+from fedleak_book.experiments.kinds import NUMBER
 from notebooks.llg.clients import (
     ASR,
     LR,
@@ -19,7 +17,6 @@ from notebooks.llg.clients import (
     client,
     counted,
     facts,
-    probes,
     sets,
     success,
 )
@@ -72,70 +69,6 @@ DLG_SHORT = dataclasses.replace(  # few trials of few iterations, where one take
     )
     + grid(**SHORT | dict(data="svhn", algorithm="FedAvg", iterations=10)),
     trials=(1, 3),
-)
-
-
-SCALES = {  # of impact and offset, for γ local steps
-    "as released: m / γ, s": lambda steps: (1 / steps, 1),
-    "as printed: m, s": lambda steps: (1, 1),
-    "linear: m, γ s": lambda steps: (1, steps),
-}
-
-
-def readings(ctx, seed, data, lr, batch_size):
-    """LLG+ under FedAvg with impact and offset scaled in different ways."""
-    images, auxiliary = sets(ctx, data)
-    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
-    probe_gradients = probes(model, auxiliary, [batch_size], seed)[batch_size]
-    update, index = client(model, images, "unbalanced", batch_size, 10, seed, lr)
-    g = llg.class_gradients(update, model)
-    impact, offset = llg.impact_and_offset(probe_gradients, batch_size)
-    for name, scales in SCALES.items():
-        m, s = scales(update.steps)
-        calibrated = m * impact, s * offset, update.samples
-        counts = llg.extract(g, *calibrated, stop_at_samples=True)
-        yield {"reading": name, "asr": success(counts, counted(images, index))}
-
-
-READINGS = Experiment(
-    "fedavg_readings",
-    readings,
-    quick=grid(data="mnist5k", lr=[0.01, LR], batch_size=[1, 16]),
-    paper=grid(data="mnist", lr=[0.001, 0.01, LR], batch_size=[1, 4, 16, 64]),
-    trials=(15, 100),
-    by="reading",
-    values=dict(asr=rate("batch_size", 10)),
-)
-
-
-def steps_of(ctx, seed, data, lr, batch_size):
-    """Class gradients of each local step, and what their sum has come to."""
-    images, _ = sets(ctx, data)
-    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
-    _, index = client(model, images, "unbalanced", batch_size, 10, seed)
-    x, y, most = images.x[index], images.y[index], counted(images, index).argmax()
-    updates = [fedavg(model, x[:k], y[:k], lr=lr) for k in range(1, 11)]
-    sums = torch.stack([llg.class_gradients(u, model) for u in updates]).cpu()
-    per_step = sums.diff(dim=0, prepend=torch.zeros_like(sums[:1]))
-    norms, first = per_step.norm(dim=1), per_step[0].norm()
-    for k in range(10):
-        yield {
-            "step": k + 1, "share": (norms[k] / norms.sum()).item(),
-            "majority": (per_step[k, most] / first).item(),
-            "overshot": float(per_step[k, most] > 0),
-            "length": (sums[k].norm() / first).item(),
-        }  # fmt: skip
-
-
-BY_STEP = Experiment(
-    "by_step",
-    steps_of,
-    quick=grid(data="mnist5k", lr=LR, batch_size=[4, 64]),
-    paper=grid(data="mnist", lr=[0.001, 0.01, LR], batch_size=[4, 64]),
-    trials=(15, 100),
-    by="step",
-    values=dict(share=NUMBER, majority=NUMBER, overshot=MEAN, length=NUMBER),
-    fixed={"net": "cnn", "composition": "unbalanced"},
 )
 
 

@@ -4,7 +4,7 @@ import torch
 
 from fedleak import metrics
 from fedleak.attacks.images import dlg
-from fedleak.attacks.labels import guess, llg
+from fedleak.attacks.labels import guess
 from fedleak.federated import fedavg
 from fedleak.models import head
 from fedleak_book.experiments import Experiment, grid
@@ -110,34 +110,4 @@ FIG6_ROUNDS = Experiment(
     fixed=TRAINED | dict(unit="round"),
     tables="fig6",
     **SEEN,
-)
-
-
-def two_parts(ctx, seed, data, algorithm, users, participants, iterations, victims):
-    """ASR at the end of training, with impact and offset from the update or from auxiliary data."""
-    (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
-    federation = federated(ctx, seed, images, users)
-    for _ in range(iterations // steps):
-        federation.round(participants, steps, 8, lr=LR)
-    index = federation.batches(federation.choose(victims), steps, 8)
-    g = federation.updates(index, lr=LR)[head(federation.model).weight].sum(2).double()
-    truth = metrics.counts(images.y[index].flatten(1), images.n_classes).cpu()
-    probe_gradients = probes(federation.model, auxiliary, [8], seed)[8]
-    impact, offset = llg.impact_and_offset(probe_gradients, 8, steps)
-    for name, m in (("own", llg.gradient_impact(g, 8 * steps)), ("auxiliary", impact)):
-        for which, s in (("none", 0.0), ("auxiliary", offset)):
-            counts = llg.extract(g, m, s, 8 * steps).cpu()
-            asr = metrics.attack_success_rate(counts, truth).mean().item()
-            yield {"impact": name, "offset": which, "asr": asr}
-
-
-TWO_PARTS = Experiment(
-    "two_parts",
-    two_parts,
-    quick=grid(algorithm=list(STEPS), victims=20, **SMALL),
-    paper=grid(algorithm=list(STEPS), victims=100, **FULL),
-    trials=(1, 3),
-    by=("impact", "offset"),
-    values=dict(asr=rate("victims", "batch_size")),
-    fixed=TRAINED,
 )

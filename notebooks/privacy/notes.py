@@ -12,11 +12,11 @@ from fedleak.audit.report import LOOK, write_svg
 from fedleak_book import paths
 from fedleak_book.evidence import predictions
 from fedleak_book.evidence.results import Recorded
-from notebooks.privacy.experiments import AFTER, CLIENT, SAMPLE
-from notebooks.privacy.experiments import UNCLIPPED
 from notebooks.show import markdown, number, table
 from notebooks.filters.notes import baseline_accuracy, best, with_interval
 
+SAMPLE, CLIENT = "DP-SGD", "clipped update"
+UNCLIPPED, AFTER = "no clipping", "noise after aggregation"
 WORDS = {
     SAMPLE: "DP-SGD (one sample)",
     CLIENT: "clipped update (one client)",

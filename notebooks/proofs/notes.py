@@ -8,11 +8,34 @@ from scipy.stats import binomtest
 from fedleak.models import title
 from fedleak_book.evidence import predictions
 from fedleak_book.evidence.results import Recorded
-from notebooks.proofs.experiments import BROKEN, HONEST, SLIGHT
 from notebooks.show import markdown, table
 
+WIDE = "FC 784-1000-10"
+HONEST = ["single precision", "double precision"]
+SLIGHT = [
+    "noise of 1e-5 of its size",
+    "16 bits",
+    "difference of weights",
+    "two steps that are said to be one",
+]
+BROKEN = [
+    "noise of 0.01 of its size",
+    "noise of its size",
+    "clipping and noise, 0.003",
+    "clipping and noise, 0.03",
+    "sparsification, 0.9",
+    "8 bits",
+    "half precision, not told",
+    "scaled by a half",
+    "one sample more is told",
+    "half of the samples are told",
+    "dropout",
+    "leaky activations",
+    "smoothed labels",
+    "weight decay",
+]
 KEEPS, BREAKS = "keeps the conditions", "breaks one"
-KINDS = {KEEPS: [*HONEST], "nearly keeps them": [*SLIGHT], BREAKS: [*BROKEN]}
+KINDS = {KEEPS: HONEST, "nearly keeps them": SLIGHT, BREAKS: BROKEN}
 BELOW = [
     "dropout",
     "leaky activations",

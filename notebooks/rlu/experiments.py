@@ -4,35 +4,22 @@ Those on the forms of RLU, and on images and logits, stand in modules of their o
 """
 
 from notebooks.rlu.clients import CLIENTS, LR
-from notebooks.rlu.experiments_choices import (
-    CHOICES,
-    REDUCED,
-    REDUCED_AUXILIARY,
-    REDUCED_SCHEMES,
-    TABLE4_CHOICES,
-    TABLE4_STRONG,
-)
+from notebooks.rlu.experiments_choices import CHOICES, TABLE4_CHOICES, TABLE4_STRONG
 from notebooks.rlu.experiments_deep import (
     RATES_CIFAR10,
     RATES_CIFAR100,
     REDUCED_CIFAR10,
     REDUCED_CIFAR100,
 )
-from notebooks.rlu.experiments_forms import COST, TABLE5, TABLE5_CHOICES, VARIANTS
+from notebooks.rlu.experiments_forms import TABLE5, TABLE5_CHOICES, VARIANTS
 from notebooks.rlu.experiments_images import FIG3, NORMAL, PARTITIONS
-from notebooks.rlu.experiments_one_step import (
-    ONE_STEP,
-    ONE_STEP_LENET,
-    REDUCED_LENET,
-    REDUCED_ONE_STEP,
-    VGG16_ELU,
-)
+from notebooks.rlu.experiments_one_step import ONE_STEP, ONE_STEP_LENET, VGG16_ELU
 from notebooks.rlu.experiments_resnet import (
     ONE_STEP_RESNET50,
     TABLE2_RESNET50,
     TABLE4_CIFAR100,
 )
-from notebooks.rlu.experiments_schemes import OWN_IMAGES, TABLE4
+from notebooks.rlu.experiments_schemes import TABLE4
 from notebooks.rlu.experiments_tables import (
     NAMES,
     TABLE1,
@@ -46,8 +33,6 @@ from notebooks.rlu.experiments_training import (
     FIG2,
     FIG2_CIFAR100,
     FIG2_TINY,
-    RATES,
-    TABLE3,
     TABLE3_VGG16,
     TARGETS,
     along_training,
@@ -56,7 +41,6 @@ from notebooks.rlu.experiments_training import (
 __all__ = [
     "CHOICES",
     "CLIENTS",
-    "COST",
     "FIG1",
     "FIG1_CIFAR100",
     "FIG2",
@@ -69,24 +53,16 @@ __all__ = [
     "ONE_STEP",
     "ONE_STEP_LENET",
     "ONE_STEP_RESNET50",
-    "OWN_IMAGES",
     "PARTITIONS",
-    "RATES",
     "RATES_CIFAR10",
     "RATES_CIFAR100",
-    "REDUCED",
-    "REDUCED_AUXILIARY",
     "REDUCED_CIFAR10",
     "REDUCED_CIFAR100",
-    "REDUCED_LENET",
-    "REDUCED_ONE_STEP",
-    "REDUCED_SCHEMES",
     "TABLE1",
     "TABLE2",
     "TABLE2_CIFAR10",
     "TABLE2_CIFAR100",
     "TABLE2_RESNET50",
-    "TABLE3",
     "TABLE3_VGG16",
     "TABLE4",
     "TABLE4_CHOICES",

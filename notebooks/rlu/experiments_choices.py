@@ -9,7 +9,6 @@ import dataclasses
 import torch
 
 from fedleak.data.partitions import dirichlet, local_batches
-from fedleak.attacks.labels import rlu
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import Scheme, Server
 from fedleak.models import head
@@ -19,9 +18,7 @@ from notebooks.rlu.clients import (
     FACTS,
     IACC,
     RULED,
-    SCORES,
     count_labels,
-    local_updates,
     round_facts,
     prepare_rules,
     accuracies,
@@ -128,75 +125,4 @@ TABLE4_STRONG = dataclasses.replace(  # 60 networks where 20 left a verdict open
     quick=schemes_of(data="mnist5k")[-1:],
     paper=[s for s in schemes_of(data="svhn") if s["momentum"] == 0.9],
     trials=(1, 60),
-)
-
-
-PLAIN = dict(name="fedavg", momentum=0.0, regularisation=0.0)
-BOTH = dict(data=["mnist", "cifar10-jpeg"], activation=["relu", "tanh"], **PLAIN)
-LEVELS = {"whole": (None, AUX), "svhn": (520, 21)}
-
-
-def reduced(ctx, seed, data, name, momentum, regularisation, activation, steps, lr):
-    """Score the rules with all images, and with as many as SVHN has here: 520, and 21 per class for the server."""
-    scheme = Scheme(name, lr, steps, momentum, regularisation)
-    pool, test = split_images(ctx, data)
-    for level, (count, per_class) in LEVELS.items():
-        order = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
-        chosen = torch.randperm(len(pool), generator=order)[:count]
-        part = pool.take(chosen) if count else pool
-        auxiliary = sample_server(test, per_class, spawned(seed, level) % 2**31)
-        how = activation, scheme, seed, level
-        for row in one_round(ctx, part, auxiliary, *how):
-            yield {"level": level, **{k: row[k] for k in ("rule", "cacc", "iacc")}}
-
-
-LIKE = dict(trials=(1, 10), by=("level", "rule"), values=SCORES, fixed=SETTINGS)
-REDUCED = Experiment(
-    "reduced",
-    reduced,
-    quick=grid(data="mnist5k", **PLAIN, activation="relu", steps=1, lr=0.01),
-    paper=grid(**BOTH | dict(activation="relu"), steps=10, lr=RATES, trials=24)
-    + grid(**BOTH | dict(activation="tanh"), steps=10, lr=RATES, trials=40)
-    + grid(**BOTH, steps=1, lr=0.01, trials=24),
-    **LIKE,
-)
-MORE = dict(data=["mnist", "cifar10-jpeg"], activation="relu", steps=10, lr=0.01)
-NAMED = [{k: v for k, v in s.items() if k != "level"} for s in schemes_of(**MORE)]
-REDUCED_SCHEMES = Experiment(
-    "reduced_schemes",
-    reduced,
-    quick=[NAMED[0] | dict(data="mnist5k")],
-    paper=[s | dict(trials=100 if s["momentum"] == 0.9 else 10) for s in NAMED],
-    **LIKE,
-)
-
-
-def reduced_auxiliary(ctx, seed, data, activation):
-    """RLU by the number of auxiliary images per class, with all images, and with as many as SVHN has here."""
-    pool, test = split_images(ctx, data)
-    like = dict(seed=spawned(seed, "weights"), activation=activation)
-    model = ctx.build("lenet", pool.shape, pool.n_classes, **like)
-    for level, (count, per_class) in LEVELS.items():
-        order = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
-        part = pool.take(torch.randperm(len(pool), generator=order)[:count])
-        drawn = spawned(seed, level) % 2**31
-        sent = list(local_updates(model, part, 0.5, 10, 32, CLIENTS, drawn))
-        for size in AUXILIARY:
-            server = sample_server(test, min(size, per_class), drawn)
-            attack = rlu.prepare(model, server, trajectory="midpoint")
-            for update, truth in sent:
-                iacc = accuracies(attack.recover(update).counts, truth)["iacc"]
-                yield {"level": level, "size": size, "iacc": iacc}
-
-
-AUXILIARY = [5, 10, 50, 100]
-REDUCED_AUXILIARY = Experiment(
-    "reduced_auxiliary",
-    reduced_auxiliary,
-    quick=grid(data="mnist5k", activation="relu"),
-    paper=grid(data=["mnist", "cifar10-jpeg"], activation=["relu", "tanh", "elu"]),
-    trials=(1, 64),
-    by=("level", "size"),
-    values=IACC,
-    fixed=SETTINGS | dict(lr=0.01, steps=10),
 )

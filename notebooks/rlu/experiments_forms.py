@@ -1,10 +1,8 @@
 """RLU: comparison of its variants, capabilities of all rules, and the cost."""
 
 import dataclasses
-import time
 
 import torch
-from torch import nn
 
 from fedleak.attacks.labels import (
     confidence,
@@ -19,8 +17,8 @@ from fedleak.attacks.labels import (
     zlg,
 )
 from fedleak_book.experiments import Experiment, grid
-from fedleak.federated import Scheme, fedavg
-from fedleak_book.experiments.kinds import NUMBER, difference, rate
+from fedleak.federated import fedavg
+from fedleak_book.experiments.kinds import difference, rate
 from fedleak.models import head, head_pass
 from notebooks.rlu.clients import (
     ACCURACY,
@@ -203,34 +201,4 @@ TABLE5_CHOICES = dataclasses.replace(
         for setting in grid(rule=list(RUN), data=data, stage=stage)
     ],
     tables="table5",
-)
-
-
-def cost(ctx, seed, n_classes, steps):
-    """Measure the seconds of the search and its two solutions, given the logits of ten auxiliary images per class."""
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.arange(n_classes).repeat(10)
-    before = torch.randn(len(labels), n_classes, generator=generator).double()
-    before += 2 * nn.functional.one_hot(labels, n_classes)
-    truth = 256 * steps * torch.rand(n_classes, generator=generator).double().softmax(0)
-    A = confidence.coefficients(confidence.erroneous_confidence(before, labels))
-    weight = torch.randn(n_classes, 64, generator=generator).double() / 100
-    observed = rlu.Observed(
-        LR / 256 * A @ truth, weight, Scheme("fedavg", LR, steps), 256
-    )
-    began = time.process_time()
-    start = counts.solve(A, observed.target, int(truth.sum().round()))
-    solution = rlu.search(start, before, before + 0.1, labels, observed, "gaussian")
-    counts.round_to_total(solution, 256 * steps)
-    yield {"seconds": time.process_time() - began}
-
-
-COST = Experiment(
-    "cost",
-    cost,
-    quick=grid(n_classes=[10, 100], steps=10),
-    paper=grid(n_classes=[10, 100], steps=10),
-    trials=(3, 5),
-    values=dict(seconds=NUMBER),
-    times="seconds",
 )

@@ -15,7 +15,7 @@ from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.federated import fedsgd
 from fedleak_book.experiments.kinds import rate
 from fedleak.models import batch_dependent, head, head_pass
-from notebooks.rlu.experiments_choices import CHOICES, REDUCED
+from notebooks.rlu.experiments_choices import CHOICES
 from notebooks.rlu.clients import (
     AUX,
     CLIENTS,
@@ -78,10 +78,6 @@ ONE_STEP = Experiment(
 )
 
 
-BOTH = dict(data=["mnist", "cifar10-jpeg"], trials=6)
-PARTS = {"vgg16": ("cifar100", 1117, 4), "resnet50-imagenet": ("tiny", 16000, 25)}
-
-
 def padded(images):
     """Pad images with black to at least 32 x 32 pixels, which the networks need."""
     edge = max(0, 32 - images.shape[-1]) // 2
@@ -104,32 +100,6 @@ def at_levels(ctx, seed, data, classes, part, score):
             yield {"level": level, **{k: row[k] for k in ("rule", "cacc", "iacc")}}
 
 
-def reduced_one_step(ctx, seed, net, data, activation, batch_size, alpha):
-    """Score the rules with all images in a hundred classes, and with as many as CIFAR-100 or Tiny-ImageNet has here."""
-
-    def score(pool, auxiliary, level):
-        how = net, activation, batch_size, alpha, seed, level
-        return one_step(ctx, pool, auxiliary, *how)
-
-    part = PARTS.get(net, ("part", 2000, 10))
-    yield from at_levels(ctx, seed, data, 100, part, score)
-
-
-REDUCED_ONE_STEP = Experiment(
-    "reduced_one_step",
-    reduced_one_step,
-    quick=grid(net="lenet", data="mnist5k", activation="relu"),
-    paper=[
-        setting
-        for net, options in NETS.items()
-        for setting in grid(net=net, **options | BOTH)
-    ],
-    by=("level", "rule"),
-    values=SCORES,
-    fixed=SETTINGS | dict(classes=100),
-)
-
-
 # The cells of Table 2 that ten trials left open.
 VGG16_ELU = Experiment(
     "one_step_elu",
@@ -146,11 +116,5 @@ ONE_STEP_LENET = dataclasses.replace(
     name="one_step_lenet",
     quick=grid(data="mnist5k", activation="relu", steps=1, lr=0.01),
     paper=grid(data="svhn", activation=["relu", "tanh"], steps=1, lr=0.01),
-    trials=(1, 40),
-)
-REDUCED_LENET = dataclasses.replace(
-    REDUCED,
-    name="reduced_one_step_lenet",
-    paper=[setting for setting in REDUCED.paper if setting["steps"] == 1],
     trials=(1, 40),
 )

@@ -2,12 +2,10 @@
 
 import torch
 
-from fedleak.attacks.labels import rlu
-from fedleak_book.experiments import Experiment, grid
+from fedleak_book.experiments import Experiment
 from fedleak.data.partitions import dirichlet, local_batches
-from fedleak.federated import Scheme, Server, fedavg
-from fedleak_book.experiments.kinds import rate
-from fedleak.models import head, head_pass
+from fedleak.federated import Scheme, Server
+from fedleak.models import head
 from notebooks.rlu.clients import (
     AUX,
     CLIENTS,
@@ -15,53 +13,12 @@ from notebooks.rlu.clients import (
     LR,
     ROUND,
     RULED,
-    SCORES,
-    LABELS,
     count_labels,
     round_facts,
     prepare_rules,
     accuracies,
     sample_server,
     split_images,
-    trained_lenet,
-)
-
-HOW = ["average", "gaussian"]  # estimators of the coefficients; RLU uses the second
-
-
-def own_images(ctx, seed, data, stage, steps, confidence):
-    """Score RLU with the server's images and with the client's; quiet: share of samples with an error below 0.01."""
-    (pool, test), model = (
-        split_images(ctx, data),
-        trained_lenet(ctx, data, "relu", stage, seed)[0],
-    )
-    server = sample_server(test, AUX, seed)
-    generator = torch.Generator().manual_seed(seed)
-    for part in dirichlet(pool.y, CLIENTS, 0.5, seed):
-        index = local_batches(part, steps, 32, generator)
-        update = fedavg(model, pool.x[index], pool.y[index], LR, share="delta")
-        chosen, y = index.flatten().to(pool.y.device), pool.y[index].flatten()
-        right = head_pass(model, pool.x[chosen]).probabilities.gather(1, y[:, None])
-        others = [pool.of_class(c)[:20] for c in range(10) if not (y == c).any()]
-        auxiliary = {"server's": server, "own": pool.take(torch.cat([chosen, *others]))}
-        how = dict(trajectory="midpoint", confidence=confidence)
-        for name, images in auxiliary.items():
-            counts = rlu.recover(update, model, images, **how)
-            quiet = (right > 0.99).double().mean().item()
-            yield {"known": name, "quiet": quiet, **accuracies(counts, count_labels(y))}
-
-
-OWN_IMAGES = Experiment(
-    "own_images",
-    own_images,
-    quick=grid(data="mnist5k", stage=0.86, steps=[1, 10], confidence=HOW),
-    paper=grid(
-        data="mnist", stage=[0.0, 0.6, 0.86, 0.95], steps=[1, 10], confidence=HOW
-    ),
-    trials=(1, 3),
-    by="known",
-    values=SCORES | dict(quiet=rate(*LABELS)),
-    fixed=dict(net="lenet", batch_size=32, alpha=0.5) | ROUND,
 )
 
 

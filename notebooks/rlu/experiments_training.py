@@ -2,17 +2,14 @@
 
 import dataclasses
 
-import torch
 
-from fedleak.attacks.labels import ilrg, rlu
+from fedleak.attacks.labels import rlu
 from fedleak_book.experiments import Experiment, grid
-from fedleak.data.partitions import dirichlet, local_batches
-from fedleak.federated import fedavg
+from fedleak.data.partitions import dirichlet
 from fedleak_book.experiments.kinds import rate
 from notebooks.rlu.clients import (
     ACCURACY,
     ALPHAS,
-    AUX,
     CLIENTS,
     IACC,
     LR,
@@ -20,7 +17,6 @@ from notebooks.rlu.clients import (
     RULED,
     SCORES,
     attack_rows,
-    count_labels,
     round_facts,
     local_updates,
     accuracies,
@@ -29,44 +25,6 @@ from notebooks.rlu.clients import (
     trained_lenet,
 )
 from notebooks.rlu.experiments_tables import untrained
-
-
-def learning_rates(ctx, seed, data, lr):
-    """Score iLRG and Algorithms 1 and 2 on an untrained network after ten steps, by learning rate."""
-    (pool, test), generator = (
-        split_images(ctx, data),
-        torch.Generator().manual_seed(seed),
-    )
-    model = ctx.build("lenet", pool.shape, pool.n_classes, seed=seed)
-    server, parts = (
-        sample_server(test, AUX, seed),
-        dirichlet(pool.y, CLIENTS, 0.5, seed),
-    )
-    first = rlu.prepare(model, server, trajectory="midpoint")
-    second = rlu.prepare(model, server)
-    for part in parts:
-        index = local_batches(part, 10, 32, generator)
-        update = fedavg(model, pool.x[index], pool.y[index], lr, share="delta")
-        answers = {
-            "iLRG": ilrg.recover(update, model),
-            "Algorithm 1": first.recover(update).counts,
-            "Algorithm 2": second.recover(update).counts,
-        }
-        for rule, n in answers.items():
-            iacc = accuracies(n, count_labels(pool.y[index], pool.n_classes))["iacc"]
-            yield {"rule": rule, "iacc": iacc, **round_facts(pool, parts, server)}
-
-
-RATES = Experiment(
-    "rates",
-    learning_rates,
-    quick=grid(data="mnist5k", lr=[0.01, 0.3]),
-    paper=grid(data="mnist", lr=[0.01, 0.03, 0.1, 0.3, 0.5], trials=10),
-    by="rule",
-    values=IACC,
-    facts=("images", "held", "aux"),
-    fixed=dict(net="lenet", batch_size=32, steps=10, alpha=0.5, stage=0) | ROUND,
-)
 
 
 TARGETS = {
@@ -115,24 +73,6 @@ TABLE3_VGG16 = Experiment(
     fixed=dict(lr=LR, stage=0),
     tables="table3",
     **RULED,
-)
-
-
-def heterogeneous(ctx, seed, data, stage, alpha):
-    """Score every rule on the clients of a partition."""
-    model, train, _ = trained_lenet(ctx, data, "relu", stage, seed)
-    for row in attack_rows(ctx, model, data, alpha, 10, 64, CLIENTS, seed):
-        yield {"train": train, **row}
-
-
-TABLE3 = Experiment(
-    "table3",
-    heterogeneous,
-    quick=grid(data="photos", stage=0.6, alpha=[0.1, 5.0]),
-    paper=grid(data="cifar10", stage=[0.0, 0.4], alpha=ALPHAS),
-    trials=(1, 3),
-    fixed=dict(net="lenet", batch_size=64, steps=10) | ROUND,
-    **RULED | dict(values=SCORES | dict(train=ACCURACY)),
 )
 
 
