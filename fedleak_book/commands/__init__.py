@@ -155,7 +155,7 @@ def _parse(pair: str) -> tuple[str, Any]:
     return name, text
 
 
-app.command(epilog="Example:\n\n- `fedleak record rlu table2 table3`")(experiments.record)
+app.command(epilog="Example:\n\n- `fedleak record rlu table2 table4`")(experiments.record)
 app.command(epilog="Examples:\n\n- `fedleak recheck`\n\n- `fedleak recheck gdbr --seed 7 --budget 600`")(
     experiments.recheck
 )
