@@ -104,12 +104,12 @@ def compression() -> Finding:
         "labels recovered",
         "Compression as the paper describes it does not hide labels",
         "The attack LLG+ uses the model and images similar to the client's. Even if the client sends only the largest "
-        f"fifth of a gradient's entries, LLG+ recovers {percent(real)} of the labels of a batch of 32. The released "
-        f"code deletes whole tensors instead, and LLG+ recovers {percent(released)}, less than a random guess "
+        f"fifth of a gradient's entries, LLG+ recovers {percent(real)} of the labels of a batch of 32. LLG's released "
+        f"code deletes whole tensors instead. There LLG+ recovers {percent(released)}, less than a random guess "
         f"({percent(guess)}).",
         "Untrained CNN on MNIST, one step, 400 trials. We think that this error in the released code explains why "
-        "compression protects in the paper's figure, because with compression as its text describes it LLG+ stays far "
-        "above a random guess.",
+        "compression protects in the paper's figure, because LLG+ stays far above a random guess if entries are deleted "
+        "as the paper's text describes.",
         "llg",
         "fig-llg-7",
     )
@@ -134,8 +134,8 @@ def relu() -> Finding:
         "LLG infers labels from the signs of sums over the last layer's gradient. These signs are reliable only if no "
         "input of that layer is negative. With one ReLU before the last layer of ResNet20, LLG+ recovers "
         f"{percent(more)} of the labels of a batch of 16. Without this ReLU it recovers {percent(released)} on "
-        f"average, but the {len(alone)} networks differ: on {low} of them it recovers less than three tenths, on "
-        f"{high} more than nine tenths.",
+        f"average, but the {len(alone)} networks differ: it recovers less than three tenths on {low} of them, and "
+        f"more than nine tenths on {high}.",
         "Twenty untrained networks on MNIST, one step. Averaged over all batch sizes above two, each network with the "
         f"ReLU leaks {percent(rates['resnet20-relu'].min())} to {percent(rates['resnet20-relu'].max())} of the "
         f"labels. Networks without it leak between {percent(rates['resnet20'].min())} and "
