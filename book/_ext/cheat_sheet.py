@@ -69,7 +69,11 @@ def images() -> str:
             "{ref}`divide by the bias <beyond-first-layer>`",
             "exact in small batches",
         ),
-        ("a transformer's gradient", "{ref}`DAGER <beyond-dager>`", "exact if tokens are fewer than an embedding's entries"),
+        (
+            "a transformer's gradient",
+            "{ref}`DAGER <beyond-dager>`",
+            "exact if tokens are fewer than an embedding's entries",
+        ),
     ]
     return markdown(pd.DataFrame(lines, columns=["The client shares", "Attack", "Result"]), wide=False)
 

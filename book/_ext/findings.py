@@ -108,8 +108,8 @@ def compression() -> Finding:
         f"code deletes whole tensors instead. There LLG+ recovers {percent(released)}, less than a random guess "
         f"({percent(guess)}).",
         "Untrained CNN on MNIST, one step, 400 trials. We think that this error in the released code explains why "
-        "compression protects in the paper's figure, because LLG+ stays far above a random guess if entries are deleted "
-        "as the paper's text describes.",
+        "compression protects in the paper's figure, because LLG+ stays far above a random guess if entries are "
+        "deleted as the paper's text describes.",
         "llg",
         "fig-llg-7",
     )
