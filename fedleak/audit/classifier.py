@@ -105,9 +105,9 @@ def _refuse_other_outputs(model: nn.Module, setup: Setup, data: Tensor | None) -
     if isinstance(outputs, Tensor) and outputs.dim() != 2:
         what, advice = f"tensor {list(outputs.shape)}", "one label per sample is covered, not one per token or pixel"
     elif outputs is not None and not isinstance(outputs, Tensor):
-        key = ".logits" if hasattr(outputs, "logits") else "[0]"
         what = type(outputs).__name__
-        advice = f"wrap it in a module whose forward returns the logits of one head, say `self.model(x){key}`"
+        key = ".logits`" if hasattr(outputs, "logits") else "[key]`, with the key of the logits"
+        advice = f"wrap it in a module whose forward returns the logits of one head: `self.model(x){key}"
     else:
         return
     raise ValueError(f"a classifier gives one tensor of logits [N, n], this model a {what}: {advice}")
