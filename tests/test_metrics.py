@@ -101,11 +101,6 @@ def test_originals_outside_the_range_of_pixels_raise(truth):
             metric(truth.nan_to_num(), truth)
 
 
-def test_a_normalised_reconstruction_of_pixels_warns():
-    with pytest.warns(UserWarning, match="normalised"):
-        metrics.psnr(NORMALISED, PIXELS)
-
-
 def test_what_no_metric_compares_is_refused():
     pixels, counted, nan = torch.rand(1, 1, 12, 12), torch.tensor([1, 1]), torch.tensor([float("nan"), 1])
     for call in (

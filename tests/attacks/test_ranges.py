@@ -73,13 +73,6 @@ def test_noted_example_inputs_exclude_pixels():
     assert len(invert(model, pixels())) == 1
 
 
-def test_an_assumed_range_is_in_the_inversion():
-    model, update = connected(), fedsgd(connected(), pixels(), LABELS)
-    inverted = invg.invert_many([update], model, LABELS[None], iterations=1)
-    assert inverted.unchecked == (UNCHECKED,)
-    assert not invg.invert_many([update], model, LABELS[None], iterations=1, box=(0, 1)).unchecked
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_values_pressed_against_the_range_exclude_pixels():
     torch.manual_seed(0)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedleak.attacks.labels import adapter, fishing
+from fedleak.attacks.labels import adapter
 from fedleak.data import Images
 from fedleak.models import head_pass, passes
 from fedleak.models.memory import unchanged
@@ -85,12 +85,3 @@ def test_pieces_of_an_adapters_gradients_are_those_at_once(monkeypatch, norm):
     torch.testing.assert_close(means, torch.stack([whole[aux.y == k].mean(0) for k in range(3)]))
     monkeypatch.setattr(adapter, "SAMPLES_AT_ONCE", 5)
     torch.testing.assert_close(adapter.compute_sample_gradients(model, names, aux), whole)
-
-
-def test_many_fishing_models_take_the_memory_of_one():
-    model = nn.Sequential(nn.Linear(6, 50), nn.ReLU(), nn.Linear(50, 3))
-    models = [fishing.fishing_model(model, "vector", client, 9, 0) for client in range(9)]
-    storages = {p.untyped_storage().data_ptr(): p.numel() for m in models for p in m.parameters()}
-    assert sum(storages.values()) == 6 * 50 + 9 * 50 + 153
-    assert not models[0][0].weight.any()
-    assert model[0].weight.any()
