@@ -180,11 +180,11 @@ def of_others(run):
     assert min(over.low, more.low) > 0
     assert max(given.low, gain.low) < 0
     return f"""
-    **iLRG needs depth**: it has {depth[0]:.2f} of the counts of a fresh network with one hidden layer exactly, and {depth[-1]:.2f} with five. RLU, which has 500 images
-    besides, has {least:.4f} or more at every depth. **No printed share clearly exceeds the reach of peeling, and all but one are near it**: for batches
+    **iLRG needs depth**: it recovers {depth[0]:.2f} of the counts exactly from an untrained network with one hidden layer, and {depth[-1]:.2f} with five. RLU, which
+    also has 500 images, recovers {least:.4f} or more at every depth. **No printed share clearly exceeds the reach of peeling, and all but one are near it**: for batches
     of 128 from CIFAR-10 peeling can reach {reach:.2f}, and the paper prints {printed:.2f}. **Five rounds of the same images add nothing** that {over.n} federations could
     show: on trained networks they give the learned attacker {gain:+.2f ci} and LDIA (reimplemented), with a tenth of LDIA's shadow clients,
-    {given:+.2f ci}. There the learned attacker is {more:.2f ci} ahead of it, and on untrained ones the whole head {over:.2f ci}.
+    {given:+.2f ci}. There the learned attacker is {more:.2f ci} ahead of LDIA, and on untrained ones the whole head (RLU-WH) {over:.2f ci}.
     """
 
 

@@ -104,7 +104,7 @@ def errors_by_layer(ctx, seed):
         crossing = bridge.cross(features).matrix
         ratio = tail[: int(name) + 2](x).detach() / features.outputs
         units = (ratio / ratio.mean(1, keepdim=True) - 1).std()
-        row["spread of units"] = f"{units:.0e}"
+        row["spread of units' factors"] = f"{units:.0e}"
         accuracies = {}
         for form in FORMS:
             start = bridge.first_step(update.gradient(f"{name}.weight"), features, form)
@@ -115,7 +115,7 @@ def errors_by_layer(ctx, seed):
                     crossing @ start - by_theorem
                 ).abs().max() / by_theorem.abs().max()
                 assert error < 1e-5, f"{form}, {name}"  # rounding, times the condition
-                row[f"of s, {form}"] = f"{s.std():.2f}"
+                row[f"spread of r, {form}"] = f"{s.std():.2f}"
             if form == "one vector":
                 grows = crossing.norm(p=2) * start.norm() / (crossing @ start).norm()
                 row["amplification"] = f"{grows:.0e}"

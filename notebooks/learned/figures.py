@@ -261,6 +261,6 @@ def local(run):
 def defended(run):
     """Return iAcc of unbalanced batches under a defence, with and without informing the attacker."""
     table = by_defence(run)
-    names = NAMES | {"adaptive": "knows it", "learned": "does not"}
+    names = NAMES | {"adaptive": "informed", "learned": "uninformed"}
     order = ["adaptive", "learned", WHOLE, EVEN, PUBLISHED]
     return table[order].rename(columns=names).reset_index()
