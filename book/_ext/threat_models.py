@@ -33,8 +33,8 @@ PLACES = (
 )
 
 SOK = {
-    registry.NOBODY: ("none", "sees no gradient: a floor"),
-    registry.EAVESDROPPER: ("A, less", "does not evaluate the model, which A knows"),
+    registry.NOBODY: ("none", "sees no gradient: a baseline"),
+    registry.EAVESDROPPER: ("weaker than A", "does not evaluate the model, which A knows"),
     registry.WHITE_BOX: (
         "A to C",
         "knows the model, and for updates of several steps their number and the learning rate",
@@ -44,16 +44,16 @@ SOK = {
         "the auxiliary images are D's surrogate data; no batch-norm statistics, as in E",
     ),
     registry.MALICIOUS_AGGREGATOR: (
-        "F, less",
+        "weaker than F",
         "changes the model, but sees the sum of the clients only",
     ),
-    registry.RESTRICTED: ("D, less", "D without the gradient of the last layer"),
+    registry.RESTRICTED: ("weaker than D", "D without the gradient of the last layer"),
 }
 """Which of the models A to H of the SoK of gradient inversion attacks is nearest, and where ours is another."""
 SOK_TEXT = """{cite:t}`carletti2025sok` name eight adversaries by the letters A to H. The letters here are as LeakPro
-reads them in its modular attacks (commit c47752fa): A is an eavesdropper that knows the architecture, B has general
-knowledge of images besides, C the local hyperparameters, D surrogate data, E batch-norm statistics; F changes
-the architecture, G has surrogate data too, H adds clients of its own. The paper's own text was not available.
+reads them in its modular attacks (commit c47752fa): A is an eavesdropper that knows the architecture. B also has general
+knowledge of images, C the local hyperparameters, D surrogate data, E batch-norm statistics. F changes
+the architecture, G has surrogate data, too, and H adds clients of its own. The paper's own text was not available.
 No adversary here is like G or H."""
 
 
