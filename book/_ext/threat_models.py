@@ -51,10 +51,10 @@ SOK = {
 }
 """Which of the models A to H of the SoK of gradient inversion attacks is nearest, and where ours is another."""
 SOK_TEXT = """{cite:t}`carletti2025sok` name eight adversaries by the letters A to H. The letters here are as LeakPro
-reads them in its modular attacks (commit c47752fa): A is an eavesdropper that knows the architecture. B also has general
-knowledge of images, C the local hyperparameters, D surrogate data, E batch-norm statistics. F changes
-the architecture, G has surrogate data, too, and H adds clients of its own. The paper's own text was not available.
-No adversary here is like G or H."""
+reads them in its modular attacks (commit c47752fa): A is an eavesdropper that knows the architecture. B also has
+general knowledge of images, C the local hyperparameters, D surrogate data, E batch-norm statistics. F changes
+the architecture, G has surrogate data, too, and H adds clients of its own. The paper's own text was not
+available. No adversary here is like G or H."""
 
 
 def first_possible(attacks: Iterable[Attack], steps: Iterable[tuple[Adversary, str]]) -> list[tuple[str, list[Attack]]]:
