@@ -8,7 +8,7 @@ import pandas as pd
 from fedleak_book.evidence.claims import Claims
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, RATE
 from notebooks.gdbr.clients import FORMS, MODES, NETS, PAIRS, TITLES
-from notebooks.gdbr.modes import NONE, OFF, ONE_HALF, OWN, STORED
+from notebooks.gdbr.clients import NONE, OFF, ONE_HALF, OWN, STORED
 from notebooks.gdbr.clients import (
     ANY,
     FIFTH,

@@ -9,15 +9,12 @@ from scipy import stats
 from torch import nn
 
 from fedleak import metrics, models
-from fedleak.attacks.labels import gdbr, llg, zlg
-from fedleak.attacks.labels.counts import round_to_total
 from fedleak_book.experiments import grid
 from fedleak.data import compose, draw
 from fedleak.federated import Update
 from fedleak.federated.defences import PureNoise, Sparsification, protect
 from fedleak_book.experiments.kinds import MEAN, NUMBER, difference, rate
-from fedleak.models import chain, head_pass, positive_, without_biases
-from notebooks.gdbr.experiments_stand_ins import stand_in
+from fedleak.models import chain, positive_, without_biases
 
 KINDS = dict(
     insacc=rate("batch_size"),
@@ -251,47 +248,7 @@ def protected(update, kind, level, s):
     return protect(update, defence)
 
 
-TRUE = "true gradient"
-MODES = ["stats", "stats (col)", "shuffle (col)", "mask", TRUE]
 SIZES = [2, 4, 8, 16, 32, 64, 128, 256, 512]
-
-
-def baseline_counts(passed, aux, gradient, size, generator):
-    """ZLG's and LLG+'s counts from a gradient of the last layer, with the attacker's auxiliary images."""
-    g, n = gradient.double().sum(1), aux.n_classes
-    features, p = passed.inputs.double().sum(1).mean(), passed.probabilities.double()
-    labels = torch.arange(n)[None, :, None].expand(2, n, size)
-    drawn = draw(aux, labels, generator)
-    offsets = llg.impact_and_offset(passed.row_sums(drawn, labels).double(), size)
-    by_llg = llg.extract(g, *offsets, size, stop_at_samples=True)
-    return {"ZLG": zlg.estimate(g, p.mean(0), features, size), "LLG+": by_llg}
-
-
-class Attackers:
-    """GDBR from the penultimate layer of a chain, and ZLG and LLG+, who need the last one's gradient, true or made up."""
-
-    def __init__(self, tail, aux, known):
-        self.tail, self.aux, self.bridge = tail, aux, gdbr.Bridge(tail)
-        self.last = chain(tail).links[-1]
-        self.features, self.seen = self.bridge.observe(known), head_pass(tail, known)
-
-    def read(self, x, labels, truth, modes, generator):
-        """What each finds of one batch, the baselines in every mode."""
-        size, weight = len(labels), self.last.weight
-        update = share(self.tail, x, labels, [self.bridge.layer, self.last.name])
-        true, clear = update.gradient(weight), update.without(weight)
-        found = {("GDBR", "–"): self.bridge.recover(clear, self.features).counts}
-        for mode in modes:
-            substitute = true if mode == TRUE else stand_in(true, mode, generator)
-            told = self.seen, self.aux, substitute, size, generator
-            named = baseline_counts(*told)
-            found |= {(name, mode): counts for name, counts in named.items()}
-        for (attack, mode), counts in found.items():
-            if counts.sum() != size:
-                counts = round_to_total(counts.double(), size)
-            yield {"attack": attack, "mode": mode, **scores(counts, truth)}
-
-
 HALF = "a random half of the classes"
 FIFTH, ANY = "a random fifth of the classes", "2 to n - 1 random classes"
 SCALES = ["raw", "normalised", "half"]
@@ -305,3 +262,7 @@ WIDTHS = {
 INITS = ["positive", "default"]
 TWO = ["lenet", "resnet18-conv"]
 NOISE_SCALES = ["absolute", "times the deviation of the layer's entries"]
+NONE, STORED, OWN = "none", "stored statistics", "batch statistics"
+OFF, ONE_HALF = "off", "0.5"
+TRUE = "true gradient"
+MODES = ["stats", "stats (col)", "shuffle (col)", "mask", TRUE]

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from notebooks.gdbr.clients import share
-from notebooks.gdbr.experiments_stand_ins import stand_in
-from notebooks.gdbr.modes import OFF, ONE_HALF, updates
+from notebooks.gdbr.baselines import stand_in
+from notebooks.gdbr.choices_tables import updates
+from notebooks.gdbr.clients import OFF, ONE_HALF, share
 from notebooks.llg.released import ReleasedCompression, privacy_budget
 
 ONE = torch.tensor([0])

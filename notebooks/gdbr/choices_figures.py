@@ -1,34 +1,40 @@
-"""GDBR: the figures at every plausible choice of what the paper does not print; see `experiments_choices`."""
+"""GDBR: the figures at every plausible choice of what the paper does not print; see `choices_tables`."""
 
 import dataclasses
 import itertools
 
 import torch
-
 from fedleak.attacks.labels import gdbr
-from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.models import chain, head_pass
-from notebooks.gdbr.experiments_choices import (
-    ANY,
+from fedleak_book.experiments import Experiment, grid, spawned
+from notebooks.gdbr.baselines import Attackers
+from notebooks.gdbr.choices_tables import (
     FEW,
-    FIFTH,
-    HALF,
     NAMED,
-    SCALES,
-    WIDTHS,
+    OTHERS,
+    QUICK,
+    RESNET,
     at_every_choice,
     batch_of,
+    dropouts_of,
+    first,
     parts_of,
     tail_of,
+    updates,
     with_all,
 )
-from notebooks.gdbr.clients import INITS
 from notebooks.gdbr.clients import (
+    ANY,
+    FIFTH,
+    HALF,
+    INITS,
     LEVELS,
     MODES,
     NETS,
+    NOISE_SCALES,
+    SCALES,
     SIZES,
-    Attackers,
+    WIDTHS,
     below,
     body,
     chain_of,
@@ -225,4 +231,50 @@ FIG4_CHOICES = Experiment(
     fixed=MLP | dict(redrawn="network"),
     tables=("fig4", "fig5b"),
     **LAYERED,
+)
+
+
+def defended_update(bridge, features, update, truth, seed):
+    """Scores of one update under the claimed defences, with noise of both scales."""
+    deviation = update.tensors[bridge.links[0].weight].std().item()
+    pruning, noise = ({name: CLAIMED[name]} for name in ("pruning", "noise"))
+    scales = zip([None, *NOISE_SCALES], [pruning, noise, noise], [1.0, 1.0, deviation])
+    for noise_scale, strengths, unit in scales:
+        how = strengths, bridge, features, update, truth, seed, unit
+        for scored in under_defences(*how):
+            yield {"noise_scale": noise_scale, **scored}
+
+
+def defended_by_mode(ctx, seed, net, data, batch_norm):
+    """Fig. 6 in these modes, on one random batch."""
+    victims, _ = sets(ctx, data)
+    drawn = {0: batch_of(victims, "random", NAMED, 64, spawned(seed, "batch"))}
+    held = len(drawn[0][0].unique())
+    scanned = with_all(ctx, seed, net, data, drawn, batch_norm)
+    for row, bridge, images, batches in scanned:
+        (x, labels, truth), features = batches[0], bridge.observe(images)
+        how = bridge.model, bridge.layer, x, labels, dropouts_of(net)
+        for dropout, update in updates(*how, spawned(seed, "dropout")):
+            for scored in defended_update(bridge, features, update, truth, seed):
+                yield {**row, "held": held, "dropout": dropout, **scored}
+
+
+FIG6_MODES = Experiment(
+    "fig6_modes",
+    defended_by_mode,
+    quick=QUICK,
+    paper=first(6, 4),
+    by=("dropout", "scale", "widths", "defence", "level", "noise_scale"),
+    values=kinds("insacc", "clsacc"),
+    facts=("images", "held", "aux", "side"),
+    fixed=SAME | dict(scheme="random", batch_size=64),
+    tables="fig6",
+)
+
+
+FIG6_NORMS = dataclasses.replace(FIG6_MODES, name="fig6_norms", paper=OTHERS)
+
+
+FIG6_RESNET = dataclasses.replace(
+    FIG6_MODES, name="fig6_resnet", paper=grid(**RESNET, data="cifar100", trials=5)
 )

@@ -1,28 +1,73 @@
-"""GDBR: every plausible choice of what its paper does not print, as ``data/published/gdbr/choices.toml`` has them."""
+"""GDBR: Tables I and II at every plausible choice of what the paper does not print, batch norm's mode and dropout included.
 
+``data/published/gdbr/choices.toml`` has the choices.
+"""
+
+import copy
 import dataclasses
 import itertools
 
 import torch
-from torch import nn
-
 from fedleak import metrics
 from fedleak.attacks.labels import gdbr
 from fedleak.data import compose, draw
-from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak.models import chain, positive_, without_biases
+from fedleak_book.experiments import Experiment, grid, spawned
 from notebooks.gdbr.clients import (
+    ANY,
+    FIFTH,
+    HALF,
+    NONE,
+    OFF,
+    ONE_HALF,
+    OWN,
+    SCALES,
     SCHEMES,
+    STORED,
+    WIDTHS,
     below,
+    body,
     dummies,
     kinds,
     pairs,
     scaled,
     scores,
     sets,
+    share,
 )
-from notebooks.gdbr.modes import NONE, OFF, chunk_of, normed_body, updates
-from notebooks.gdbr.clients import HALF, FIFTH, ANY, SCALES, WIDTHS
+from torch import nn
+
+
+def normed_body(ctx, net, data, batch_norm, seed):
+    """A network for what is below the chain, with batch norm of this mode; VGG-11 has none with `NONE`."""
+    with_norms = "vgg11_bn" if net == "vgg11" and batch_norm != NONE else net
+    model = body(ctx, with_norms, data, seed)
+    return copy.deepcopy(model).train() if batch_norm == OWN else model
+
+
+def chunk_of(batch_norm):
+    """Images per pass: a batch norm in training mode takes the statistics of as many as a client's batch has."""
+    return 64 if batch_norm == OWN else 250
+
+
+def with_dropout(tail):
+    """The same layers with torchvision's dropout after every ReLU between fully connected layers."""
+    layers = []
+    for layer in tail:
+        dropped = isinstance(layer, nn.ReLU)
+        layers += [layer, nn.Dropout(0.5)] if dropped else [layer]
+    return nn.Sequential(*layers).train()
+
+
+def updates(tail, name, x, labels, dropouts, seed):
+    """By dropout, what a client shares of one layer."""
+    for dropout in dropouts:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            forward = tail if dropout == OFF else with_dropout(tail)
+            update = share(tail, x, labels, [name], forward)
+        yield dropout, update
+
 
 QUARTER = "half of one class, a quarter of another"
 DIRICHLET, ONE = "Dirichlet 0.5", "half of one class"
@@ -186,3 +231,58 @@ def parts_of(ctx, seed, data, sizes):
         chosen = torch.randperm(len(aux), generator=generator)[:n_known]
         parts[f"{few} + {n_known}"] = victims.take(order), chosen
     return parts
+
+
+def dropouts_of(net):
+    """Values of dropout: AlexNet and VGG-11 have dropout between their fully connected layers."""
+    return [OFF, ONE_HALF] if net in ("alexnet", "vgg11") else [OFF]
+
+
+def by_mode(ctx, seed, net, data, batch_norm):
+    """Tables I and II in these modes; `choices` has no batch norm without dropout."""
+    dropouts = [ONE_HALF] if batch_norm == NONE else dropouts_of(net)
+    yield from in_modes(ctx, seed, net, data, batch_norm, dropouts)
+
+
+VGG, ALEXNET = dict(net="vgg11", data="cifar10"), dict(net="alexnet", data="svhn")
+
+
+SAME = dict(init="positive", form="paper", batch_size=64, layer=1, redrawn="network")
+
+
+def first(alexnet, vgg):
+    """Settings with these numbers of trials: AlexNet with dropout, and VGG-11 with batch statistics."""
+    settings = grid(**ALEXNET, batch_norm=NONE, trials=alexnet)
+    return settings + grid(**VGG, batch_norm=OWN, trials=vgg)
+
+
+RESNET = dict(net="resnet18-conv", batch_norm=OWN)
+
+
+OTHERS = grid(**VGG, batch_norm=[NONE, STORED], trials=5)
+
+
+QUICK = grid(net="alexnet", data="photos", batch_norm=NONE, trials=1)
+
+
+CHOICES_MODES = Experiment(
+    "choices_modes",
+    by_mode,
+    quick=QUICK,
+    paper=first(8, 6),
+    by=("dropout", "scale", "widths", "scheme", "composition", "auxiliary", "aux"),
+    values=kinds("insacc", "clsacc"),
+    facts=("images", "held", "side"),
+    fixed=SAME,
+    tables=("table1", "table2"),
+)
+
+
+CHOICES_NORMS = dataclasses.replace(CHOICES_MODES, name="choices_norms", paper=OTHERS)
+
+
+CHOICES_RESNET = dataclasses.replace(
+    CHOICES_MODES,
+    name="choices_resnet",
+    paper=grid(**RESNET, data="cifar100", trials=15),
+)
