@@ -5,7 +5,6 @@ import dataclasses
 
 import numpy as np
 import torch
-from torchvision.models import squeezenet1_1
 
 from fedleak import metrics
 from fedleak.attacks.images import agic, dlg, invg
@@ -42,6 +41,8 @@ def pretrained(ctx):
     if folder is None or not (folder / WEIGHTS).is_file():
         raise FileNotFoundError(f"FEDLEAK_DATA names no folder with {WEIGHTS}")
     state = torch.load(folder / WEIGHTS, weights_only=True, map_location=ctx.device)
+    from torchvision.models import squeezenet1_1  # takes seconds to import
+
     whole, head_layer = squeezenet1_1(), torch.nn.Linear(512, 1000)
     whole.load_state_dict(state)
     weight, bias = state["classifier.1.weight"], state["classifier.1.bias"]
