@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedleak_book.evidence import choices, effects, status
+from fedleak_book.evidence import choices, effects, measurements
 from fedleak_book.evidence.choices import Transport
 from fedleak_book.evidence.effects import Effect
 from fedleak_book.evidence.estimates import (
@@ -22,9 +22,9 @@ from fedleak_book.evidence.estimates import (
     needed,
     of_rows,
 )
+from fedleak_book.evidence.measurements import Measured
 from fedleak_book.evidence.published import Paper, Published
 from fedleak_book.evidence.spread import two_kinds
-from fedleak_book.evidence.status import Measured
 from fedleak_book.experiments import imports, looks
 from fedleak_book.experiments.experiment import Row, fits
 from fedleak_book.experiments.kinds import NUMBER, Kind
@@ -85,7 +85,7 @@ class Claim:
             raise ValueError(f"the statistic of {self.id} is not a number on {result[-1]} recorded trials")
         if (item := paper.items[self.id]).table:
             table, settled = paper.tables[item.table], _settled(recorded, used)
-            about["differences"] = status.of_cells(table, _settled(recorded, chosen), item.cell, settled)
+            about["differences"] = measurements.of_cells(table, _settled(recorded, chosen), item.cell, settled)
             if any(not d.why for d in about["differences"]):
                 about["effects"] = tuple(self._effects(paper, item, settled, recorded))
         about["ends"] = self.kind.range
@@ -134,7 +134,7 @@ class Claim:
         """
         table, rules = paper.tables[item.table], choices.load(paper.name)
         cells = [row for row in table.rows if fits(item.cell, row)]
-        far = [{d.setting for d in status.of_cells(table, used, cell) if d.counts} for cell in cells]
+        far = [{d.setting for d in measurements.of_cells(table, used, cell) if d.counts} for cell in cells]
         sums = dict[Any, tuple[list[Transport], set[int]]]()
         for transport in () if self.rows else rules.transports:
             short = {k for k, settings in enumerate(far) if settings & {*transport.settings}}

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from fedleak_book import paths
 from fedleak_book.evidence import choices
+from fedleak_book.evidence.measurements import canonical, of_cell
 from fedleak_book.evidence.published import LOST, Paper, Table
-from fedleak_book.evidence.status import canonical, of_cell
 from fedleak_book.experiments import records
 from fedleak_book.experiments.experiment import Row
 

@@ -11,9 +11,9 @@ import pandas as pd
 
 from fedleak.files import write_text
 from fedleak_book import paths
-from fedleak_book.evidence import effects, published, scoreboard, status, verdicts
+from fedleak_book.evidence import effects, measurements, published, scoreboard, verdicts
+from fedleak_book.evidence.measurements import Measured
 from fedleak_book.evidence.spread import two_kinds
-from fedleak_book.evidence.status import Measured
 from fedleak_book.experiments import looks, records
 from fedleak_book.experiments.kinds import Kind
 
@@ -36,12 +36,12 @@ def points(paper: published.Paper, claims: Claimed) -> dict[str, Sequence[Measur
     measured = dict(claims)
     for name, table in paper.tables.items():
         if table.values:
-            measured |= status.from_table(table, cells[name])
+            measured |= measurements.from_table(table, cells[name])
     every = {}
     for key, item in paper.items.items():
         readings = measured.get(key) or [Measured(key, None, source="—", note="nothing was measured for it")]
         if item.table and all(reading.ours is None for reading in readings):
-            readings = [replace(readings[0], differences=status.unprinted(paper.tables[item.table], item))]
+            readings = [replace(readings[0], differences=measurements.unprinted(paper.tables[item.table], item))]
         every[key] = readings
     return every
 
@@ -133,7 +133,7 @@ def load_claims(paper: str) -> dict[str, list[Measured]]:
     claims: dict[str, list[Measured]] = {}
     measured = effects.load(paper)
     for fields in document["claims"]:
-        fields["differences"] = tuple(status.Difference(**d) for d in fields["differences"])
+        fields["differences"] = tuple(measurements.Difference(**d) for d in fields["differences"])
         fields["effects"] = tuple(measured[tuple(key)] for key in fields["effects"])
         claims.setdefault(fields["id"], []).append(Measured(**fields))
     return claims

@@ -13,7 +13,7 @@ from fedleak_book import parameters, paths
 from fedleak_book.evidence import judged, published, scoreboard, verdicts
 from fedleak_book.evidence.claims import Claims
 from fedleak_book.evidence.estimates import matching_rows
-from fedleak_book.evidence.status import Measured
+from fedleak_book.evidence.measurements import Measured
 from fedleak_book.experiments import records, running
 from fedleak_book.experiments.context import Context
 from fedleak_book.experiments.kinds import NUMBER, Kind, interval

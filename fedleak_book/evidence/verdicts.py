@@ -13,6 +13,7 @@ from typing import Any
 from fedleak.intervals import MIN_VALUES
 from fedleak_book.evidence import choices, effects, scoreboard
 from fedleak_book.evidence.choices import Choices
+from fedleak_book.evidence.measurements import Measured, finite
 from fedleak_book.evidence.published import LOST, Published
 from fedleak_book.evidence.scoreboard import (
     AGREES,
@@ -28,7 +29,6 @@ from fedleak_book.evidence.scoreboard import (
     WITHIN,
 )
 from fedleak_book.evidence.spread import text
-from fedleak_book.evidence.status import Measured, finite
 from fedleak_book.experiments import looks
 
 BLOCKS = ("not printed", "data", "GPU", "computing", "trials")
@@ -87,23 +87,23 @@ def _paid(point: Measured, ours: float) -> tuple[float, float]:
     return max(bottom, ours - factor * (ours - point.low)), min(top, ours + factor * (point.high - ours))
 
 
-def free(point: Measured) -> dict[str, Any]:
+def unprinted_settings(point: Measured) -> dict[str, Any]:
     """Return the settings of a measurement that the paper does not print, but those that an effect covers."""
     open_ones = (d for d in point.differences if not d.why and d.paper == LOST)
     return {d.setting: d.ours for d in open_ones if d.setting not in point.covered}
 
 
-def far(point: Measured) -> set[str]:
+def differing_settings(point: Measured) -> set[str]:
     """Return the settings in which a measurement differs from what the paper prints."""
     return {d.setting for d in point.differences if d.counts}
 
 
-def moved(paper: str, point: Measured) -> Measured | None:
+def transported(paper: str, point: Measured) -> Measured | None:
     """Return a measurement with its interval widened by trusted effects of all its settings; None where some have none.
 
     The ends of what is possible cut it again.
     """
-    low, high, remaining, covered = point.low, point.high, far(point), set[str]()
+    low, high, remaining, covered = point.low, point.high, differing_settings(point), set[str]()
     for effect in point.effects:
         if remaining & set(effect.settings) and effects.trusted(paper, effect.record):
             down, up = effect.hull
@@ -136,14 +136,14 @@ def _scanned(item: Published, points: Sequence[Measured], rules: Choices, grade:
 
     None where one was not measured, unless the others have decided verdicts that differ: then it depends all the same.
     """
-    settings = list(dict.fromkeys(name for point in points for name in free(point)))
+    settings = list(dict.fromkeys(name for point in points for name in unprinted_settings(point)))
     ranges = [rules.of(item.table, name, item.cell) for name in settings]
     if not points or not all(ranges):
         return None
     chosen, missing = list[Measured](), 0
     for joint in itertools.product(*ranges):
         want = dict(zip(settings, joint, strict=True))
-        matching = [p for p in points if all(want[name] == value for name, value in free(p).items())]
+        matching = [p for p in points if all(want[name] == value for name, value in unprinted_settings(p).items())]
         if matching:
             largest, sizes = max(matching, key=lambda point: point.n), {p.n for p in matching if p.n >= MIN_VALUES}
             chosen.append(replace(largest, looks=largest.looks + max(0, len(sizes) - 1)))
@@ -165,11 +165,16 @@ def _scanned(item: Published, points: Sequence[Measured], rules: Choices, grade:
 
 def _reading(item: Published, paper: str, points: Sequence[Measured], rules: Choices) -> Judgement:
     """Judge one reading of the paper by the best evidence there is."""
-    exact = [point for point in points if not far(point)]
-    wide = [new for point in points if (new := moved(paper, point)) is not None]
-    graded = {"A": [point for point in exact if not free(point)], "B": exact, "C": wide}
+    exact = [point for point in points if not differing_settings(point)]
+    wide = [new for point in points if (new := transported(paper, point)) is not None]
+    graded = {"A": [point for point in exact if not unprinted_settings(point)], "B": exact, "C": wide}
     judgements = (_scanned(item, graded_points, rules, grade) for grade, graded_points in graded.items())
-    same = [point for point in points if free(point) == free(points[0]) and far(point) == far(points[0])]
+    same = [
+        point
+        for point in points
+        if unprinted_settings(point) == unprinted_settings(points[0])
+        and differing_settings(point) == differing_settings(points[0])
+    ]
     most = max(same, key=lambda point: point.n)  # one quantity, one number: that with the most networks
     last = Judgement(of_point(item, most), "D", most, points=(most,))
     return next(filter(None, judgements), last)

@@ -12,8 +12,8 @@ from fedleak_book.evidence import choices, effects, verdicts
 from fedleak_book.evidence.choices import Choice, Choices, Transport
 from fedleak_book.evidence.claims import Claim
 from fedleak_book.evidence.effects import Effect
+from fedleak_book.evidence.measurements import Difference, Measured
 from fedleak_book.evidence.published import LOST, Paper, Table
-from fedleak_book.evidence.status import Difference, Measured
 from fedleak_book.evidence.verdicts import AGREES, BETTER, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN, WITHIN
 from fedleak_book.experiments.kinds import MEAN
 from fedleak_book.experiments.records import Record
@@ -156,9 +156,9 @@ def test_fewer_images_widen_the_interval_by_what_they_are_worth(trust):
     assert judged([fewer(GOOD, LARGE)]) == (OPEN, "C")
     assert judged([fewer(BAD, SMALL)]) == (DIFFERS, "C")
     assert judged([fewer(GOOD, SMALL, record="untested")]) == (AGREES, "D")
-    point = verdicts.moved("x", fewer((0.9, 0.99), LARGE))
+    point = verdicts.transported("x", fewer((0.9, 0.99), LARGE))
     assert (round(point.low, 3), point.high) == (0.89, 1.0)  # no share is above 1
-    assert verdicts.moved("x", replace(point, differences=(Difference("side", 16, 32.0),))) is None
+    assert verdicts.transported("x", replace(point, differences=(Difference("side", 16, 32.0),))) is None
     # with a setting that is not printed, scans are needed as well
     points = [fewer(GOOD, SMALL, lr=0.01), fewer(GOOD, SMALL, lr=0.03)]
     assert judged(points) == (AGREES, "C")

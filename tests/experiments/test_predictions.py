@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from fedleak_book.evidence import predictions, published
+from fedleak_book.evidence.measurements import Measured
 from fedleak_book.evidence.results import Results
-from fedleak_book.evidence.status import Measured
 from fedleak_book.experiments import records, running
 
 FROZEN = {

@@ -6,8 +6,8 @@ from values import item
 
 from fedleak_book import paths
 from fedleak_book.evidence import verdicts
+from fedleak_book.evidence.measurements import Measured
 from fedleak_book.evidence.spread import two_kinds
-from fedleak_book.evidence.status import Measured
 from fedleak_book.evidence.verdicts import AGREES, DIFFERS, OPEN, WITHIN
 from fedleak_book.experiments import looks
 

@@ -3,7 +3,7 @@
 import pytest
 from values import item
 
-from fedleak_book.evidence import status
+from fedleak_book.evidence import measurements
 from fedleak_book.evidence.published import Table
 
 HEAD = {
@@ -41,57 +41,59 @@ OURS = {
     ],
 )
 def test_differences_are_listed_by_machine(changes, expected):
-    differences = status.differences(TABLE, OURS | changes, TABLE.rows[0])
+    differences = measurements.differences(TABLE, OURS | changes, TABLE.rows[0])
     assert {d.setting for d in differences if not d.why} == expected
 
 
 def test_a_setting_that_was_not_recorded_is_a_difference():
     ours = {k: v for k, v in OURS.items() if k != "side"}
-    assert "side not recorded, paper 32" in map(str, status.differences(TABLE, ours, TABLE.rows[0]))
+    assert "side not recorded, paper 32" in map(str, measurements.differences(TABLE, ours, TABLE.rows[0]))
 
 
 def test_an_earlier_record_has_the_settings_it_leaves_out():
     rules = [{"setting": "side", "when": {"net": "vgg16"}, "is": 32}, {"setting": "side", "is": 16}, {"setting": "lr"}]
     table = Table("rlu", "no-such-file", HEAD, {}, rules)
     ours = {k: v for k, v in OURS.items() if k != "side"}
-    assert status.differences(table, ours, table.rows[0]) == status.differences(table, OURS, table.rows[0])
-    smaller = status.differences(table, ours | {"net": "lenet"}, table.rows[0] | {"net": "lenet"})
+    assert measurements.differences(table, ours, table.rows[0]) == measurements.differences(table, OURS, table.rows[0])
+    smaller = measurements.differences(table, ours | {"net": "lenet"}, table.rows[0] | {"net": "lenet"})
     assert {d.ours for d in smaller if d.setting == "side"} == {16}
-    assert "lr" not in {d.setting for d in status.differences(table, OURS | {"lr": None}, table.rows[0])}
-    assert {d.ours for d in status.differences(table, OURS | {"side": 8}, table.rows[0]) if d.setting == "side"} == {8}
+    assert "lr" not in {d.setting for d in measurements.differences(table, OURS | {"lr": None}, table.rows[0])}
+    assert {
+        d.ours for d in measurements.differences(table, OURS | {"side": 8}, table.rows[0]) if d.setting == "side"
+    } == {8}
 
 
 def test_candidates_are_ordered_by_closeness_then_number_of_trials():
     rows = [OURS | {"side": 16, "n": 90}, OURS | {"n": 5}, OURS | {"n": 9, "iacc": 0.91}, OURS | {"n": 2, "net": "x"}]
-    rows += [OURS | {"n": status.MIN_VALUES}, OURS | {"n": status.MIN_VALUES - 1}]
-    candidates = status.candidates(TABLE, rows, TABLE.rows[0])
+    rows += [OURS | {"n": measurements.MIN_VALUES}, OURS | {"n": measurements.MIN_VALUES - 1}]
+    candidates = measurements.candidates(TABLE, rows, TABLE.rows[0])
     assert [row["n"] for row, _ in candidates] == [9, 5, 3, 90, 2, 2]
-    ((closest, *others),) = status.from_table(TABLE, rows).values()
+    ((closest, *others),) = measurements.from_table(TABLE, rows).values()
     assert (closest.ours, closest.low, closest.high, closest.n) == (0.91, 0.88, 0.92, 9)
     assert [other.n for other in others] == [5, 3, 90, 2, 2]
-    assert status.from_table(TABLE, [])["id"][0].ours is None
+    assert measurements.from_table(TABLE, [])["id"][0].ours is None
 
 
 def test_a_claim_inherits_and_counts_its_cells_differences():
     wide = Table("rlu", "no-such-file", HEAD | {"axes": {**HEAD["axes"], "data": ["cifar10", "svhn"]}}, {})
-    differences = {str(d) for d in status.of_cells(wide, [OURS | {"rule": "mine", "side": 16}], {})}
+    differences = {str(d) for d in measurements.of_cells(wide, [OURS | {"rule": "mine", "side": 16}], {})}
     assert "side 16, paper 32" in differences
     assert "cells 1 of 2, paper 2" in differences
-    assert not [d for d in status.of_cells(wide, [OURS], {"data": "cifar10"}) if not d.why]
+    assert not [d for d in measurements.of_cells(wide, [OURS], {"data": "cifar10"}) if not d.why]
 
 
 @pytest.mark.parametrize(("changes", "setting"), [({"held": 63}, "images"), ({"side": 16}, "side")])
 def test_all_rows_of_a_claim_count(changes, setting):
     for rows in ([OURS | changes, OURS | {"held": 640}], [OURS, OURS | changes]):
-        assert {d.setting for d in status.of_cells(TABLE, rows, {}) if not d.why} == {setting}
+        assert {d.setting for d in measurements.of_cells(TABLE, rows, {}) if not d.why} == {setting}
 
 
 def test_an_unprinted_setting_stays_open_without_a_measurement():
     cell = {"data": "cifar10", "lr": "?", "steps": 2.0}
     head = {"keys": ["data"], "fixed": cell, "axes": {"batch_size": [1, 2]}}
     value = item(column="asr", cell=cell)
-    assert [str(d) for d in status.unprinted(Table("p", "t", head, {}), value)] == ["lr, paper not known"]
+    assert [str(d) for d in measurements.unprinted(Table("p", "t", head, {}), value)] == ["lr, paper not known"]
     claim = item(cell={"batch_size": 2})
-    assert [d.setting for d in status.unprinted(Table("p", "t", head, {}), claim)] == ["lr"]
+    assert [d.setting for d in measurements.unprinted(Table("p", "t", head, {}), claim)] == ["lr"]
     rules = [{"setting": "lr", "when": {"steps": 2.0}, "evidence": "table9"}]
-    assert not status.unprinted(Table("p", "t", {**head, "immaterial": rules}, {}), value)
+    assert not measurements.unprinted(Table("p", "t", {**head, "immaterial": rules}, {}), value)
