@@ -26,7 +26,7 @@ def table1(run):
       The drift $\mathbf d_k$ grows by the client's update in each round, so
       $\mathbf a=\xi\sum_{s<t}\Delta\mathbf b_k^s+(\Delta\mathbf b_k^{t-1}-\Delta\mathbf b^{t-1})/(\eta T)$.
 
-    FedDyn and FedDC have the proximal term too. Nesterov's row is that of PyTorch's implementation, whose step moves by
+    FedDyn and FedDC have the proximal term too. For Nesterov's momentum our row is that of PyTorch's implementation, whose step moves by
     $\nabla\mathbf b^\tau+\nu\mathbf v^\tau$. With the textbooks' look-ahead gradient it would equal SGDm's.
     """
 
