@@ -179,17 +179,14 @@ class Loop:
         attacks = sum(not attack.blind for attack in observation.attacks)
         self.bar.total = attacks * (self.updates + len(self.remedies) * len(self.remedied))
         self.rows += [observation.row(AS_IT_IS, blind) for blind in guess(observation)]
-        for answer in self._attempts(AS_IT_IS, observation, update):
-            if answer.counts is not None and answer.attack.name not in self.adversaries:  # it could not read the first
-                self._note_weakest(answer.attack, observation, update)
+        self._attempt_all(AS_IT_IS, observation, update)
         self.words = count_words(self.words, update, observation.classifier.model, observation.texts)
         for name, remedy in self.remedies.items() if remedied else ():
-            self._attempts(name, observation, observation.update(remedy), remedy)
+            self._attempt_all(name, observation, observation.update(remedy), remedy)
 
-    def _attempts(
+    def _attempt_all(
         self, scenario: str, observation: Observation, update: Update, remedy: Defence | None = None
-    ) -> list[Attempt]:
-        attempts = []
+    ) -> None:
         for answer in contest(
             model=observation.classifier.model,
             adversary=view(self.adversary, update, observation.classifier.model),
@@ -199,11 +196,11 @@ class Loop:
             prepared=self.prepared,
             **observation.forms(update, remedy),
         ):
-            attempts.append(answer)
             self.rows.append(observation.row(scenario, answer))
+            if answer.counts is not None and answer.attack.name not in self.adversaries:  # it could not read the first
+                self._note_weakest(answer.attack, observation, update)
             if not self.repeats and observation.number == 0 and self.rows[-1]["reason"] is not None:
                 self.over.add((scenario, answer.attack.name))
-        return attempts
 
     def _announced(self, observation: Observation, scenario: str) -> Iterator[Attack]:
         for attack in (attack for attack in observation.attacks if not attack.blind):

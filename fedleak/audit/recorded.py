@@ -188,6 +188,7 @@ def _describe(run: "Sequence[Contribution]", source: Rounds, update: Update, fir
     recorders = {"client": "the clients", "server": "the server"}
     return {
         "recorded": True,
+        "has_model": source.case is not None,
         "doubts": "; ".join(f"{reason} ({number} of {len(run)} updates)" for reason, number in failed.most_common(3)),
         "measured": sum(not entry.failed for entry in run),
         "clients": 1,

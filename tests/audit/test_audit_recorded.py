@@ -73,6 +73,26 @@ def test_without_a_model_only_what_needs_none_is_run(run):
     assert dict(report.untried)["learned"].startswith("it is trained anew for every model and batch size")
 
 
+def test_without_a_model_low_numbers_are_no_all_clear(tmp_path):
+    for seed, node in enumerate("abcdef"):
+        train(tmp_path, 1, node, [30, 30], seed)
+    what, whom, helps = audit_run(tmp_path).headline()
+    assert what.startswith("No label attack reliably exceeds the baseline")
+    assert "The server has it, and was not tested: pass --setup" in whom
+    assert helps == "Not measured without the model: pass --setup."
+
+
+def test_an_attack_that_reads_an_update_with_a_remedy_alone_is_no_baseline(tmp_path):
+    for seed, node in enumerate("ab"):
+        train(tmp_path, 1, node, [9], seed)
+    first = read(tmp_path)[0]
+    write(tmp_path, first, *[first.read_before()] * 2)  # nothing can be read from it
+    report = audit_run(tmp_path, Setup(model=network, shape=SHAPE, remedy_trials=2))
+    assert report.guesses == ["random guess"]
+    assert "RLG" in set(report.rows["attack"]) - set(report.as_it_is["attack"])
+    assert "**RLG**: RLG needs a gradient" in report.to_markdown()
+
+
 @pytest.mark.parametrize("prefix", ["module.", "module._orig_mod."])
 def test_what_a_wrapper_puts_before_the_names_is_taken_off(run, report, tmp_path, prefix):
     """DataParallel's and torch.compile's prefix: where it does not make all names fit, the error says so."""
