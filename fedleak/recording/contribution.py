@@ -73,8 +73,8 @@ class Contribution:
     epochs: PositiveInt | None = None
     counts: list[NonNegativeInt] | None = None
     privacy: Privacy | None = None
-    scales: dict[str, float] = field(default_factory=dict)
-    decays: dict[str, float] = field(default_factory=dict)
+    scales: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = field(default_factory=dict)
+    decays: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = field(default_factory=dict)
     failed: str = UNMEASURED
     seen_by: Literal["client", "server"] = "client"
     before: Annotated[str, Field(pattern="^[0-9a-f]*$")] = ""

@@ -60,9 +60,8 @@ def read(folder: Path | str, *, gaps: bool = False, missing: list[str] | None = 
         with errors_named(path):
             entry = replace(JSON.validate_json(path.read_bytes()), folder=folder)
             if entry.path != path:
-                raise ValueError(
-                    f"it is of round {entry.round} and node {entry.node!r}, and belongs to {entry.path.name}"
-                )
+                belongs = entry.path.relative_to(folder)
+                raise ValueError(f"it is of round {entry.round} and node {entry.node!r}, and belongs to {belongs}")
         if gap(folder, entry.round, entry.seen_by, entry.node).is_file():
             continue  # from an earlier run; the last one could not record the round
         key = entry.round, entry.node
@@ -92,9 +91,11 @@ def _check_states(entry: Contribution, first: Contribution) -> None:
     changing = {name for name in before.odd | after.odd if before.prints.get(name) != after.prints.get(name)}
     for name, state in ((entry.before, before), (entry.after, after)):
         if bad := [text for tensor, text in state.odd.items() if tensor in changing]:
+            paths = (replace(entry, seen_by=side).path for side in ("client", "server"))
+            files = " and ".join(str(path.relative_to(entry.folder)) for path in paths if path.is_file())
             raise ValueError(
                 f"round {entry.round}, node {entry.node}: {', '.join(bad)} are NaN or infinite "
-                f"({place(entry.folder, name)}); remove {entry.path.parent.name}/*-{entry.node}.json to leave it out"
+                f"({place(entry.folder, name)}); remove {files} to leave it out"
             )
     expected = scan(place(first.folder, first.before)).shapes
     for name, state in ((entry.before, before), (entry.after, after)):

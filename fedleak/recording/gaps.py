@@ -50,5 +50,6 @@ def list_refusals(folder: Path, recorded: Set[tuple[int, str]]) -> Iterator[str]
 
 def _read_gaps(folder: Path) -> Iterator[tuple[int, str, str, str]]:
     for path in sorted(folder.glob("missing/round-*-*.txt")):
-        number, seen_by, node = path.stem.removeprefix("round-").split("-", 2)
-        yield int(number), seen_by, node, path.read_text(encoding="utf-8", errors="replace")
+        if (named := re.fullmatch(r"round-(\d+)-(client|server)-(.+)", path.stem)) is None:
+            raise ValueError(f"{path}: notes are named as round-0002-client-7.txt")
+        yield int(named[1]), named[2], named[3], path.read_text(encoding="utf-8", errors="replace")

@@ -107,9 +107,16 @@ def test_a_state_with_no_number_is_named(tmp_path, value):
     before, after = states()
     after["a.bias"][1] = value
     write(tmp_path, contribution(), before, after)
-    with pytest.raises(
-        ValueError, match=r"round 1, node a: 1 of 2 entries of 'a.bias' are NaN or infinite .*remove round-0001"
-    ):
+    which = r"round 1, node a: 1 of 2 entries of 'a.bias' are NaN or infinite .*"
+    with pytest.raises(ValueError, match=which + "remove round-0001/client-a.json to leave it out"):
+        read(tmp_path)
+
+
+def test_a_note_with_another_name_is_named(tmp_path):
+    write(tmp_path, contribution(), *states())
+    (tmp_path / "missing").mkdir()
+    (tmp_path / "missing/round-2-a.txt").write_text("lost")
+    with pytest.raises(ValueError, match=r"round-2-a\.txt: notes are named as round-0002"):
         read(tmp_path)
 
 
@@ -162,7 +169,8 @@ def test_states_of_two_models(tmp_path, shape, bias, what):
         ({"counts": [2, 2]}, "counts are of 4 labels, and there are 5 samples"),
         ({"counts": [6, -1]}, "counts.1"),
         ({"node": "../../x"}, "node: String should match pattern"),
-        ({"node": "b"}, "belongs to client-b.json"),
+        ({"node": "b"}, "belongs to round-0001/client-b.json"),
+        ({"scales": {"a.weight": 0.0}}, "scales.a.weight: Input should be greater than 0"),
         ({"before": "../x"}, "before"),
         ({"momentum": 1.5}, "momentum"),
         ({"extra": 1}, "extra"),
