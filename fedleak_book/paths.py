@@ -1,6 +1,7 @@
 """Where a checkout of the project keeps things: found from the working directory, never hard-wired."""
 
 import ast
+import json
 import os
 from functools import cache
 from pathlib import Path
@@ -53,6 +54,16 @@ def experiment_names(chapter: str) -> set[str]:
                 names |= {str(part.value) for part in given if isinstance(part, ast.Constant)}
     retired = {file.stem for file in recorded(chapter).glob("*.json") if '"retired"' in file.read_text()}
     return {name for name in names - retired if name.isidentifier() and name.islower()}
+
+
+def again(chapter: str, name: str) -> str:
+    """Return the commands that record again what the present code does not run any more, "" where it does."""
+    file = recorded(chapter) / f"{name}.json"
+    commit = json.loads(file.read_text()).get("retired", {}).get("commit") if file.is_file() else None
+    if not commit:
+        return ""
+    folder = f"../fedleak-{commit[:8]}"
+    return f"git worktree add {folder} {commit}\ncd {folder}\nPYTHONPATH=. python -m fedleak record {chapter} {name}"
 
 
 def executed_notebook(name: str) -> Path:

@@ -156,7 +156,7 @@ def _again(chapter: str, name: str) -> Iterator[str]:
     """Yield where the code is of a trial that was retired, and the commands that run it."""
     code = records.retired(chapter)[name]
     yield f"Its code was retired; `{code['trial']}` in commit `{code['commit'][:12]}` has it. Again:\n"
-    yield f"```sh\n{records.again(chapter, name)}\n```\n"
+    yield f"```sh\n{paths.again(chapter, name)}\n```\n"
 
 
 def _plain(text: Any) -> str:

@@ -25,9 +25,11 @@ def record(
     A run that was killed goes on where it stopped. The claims are measured anew on what is recorded.
     """
     names = paths.experiment_names(name)  # before anything that takes seconds to import
-    recorded = {file.stem for file in paths.recorded(name).glob("*.csv")}
-    if unknown := [each for each in artefact or () if each not in names | recorded]:
-        raise ValueError(f"{name} declares no {unknown[0]}; there are: {', '.join(sorted(names))}")
+    for each in artefact or ():
+        if each not in names:
+            if commands := paths.again(name, each):
+                raise ValueError(f"the code of {name} {each} was retired; to run it again:\n{commands}")
+            raise ValueError(f"{name} declares no {each}; there are: {', '.join(sorted(names))}")
     parameters.check({"profile": profile, "device": device})
     from fedleak_book.evidence.results import Results
     from fedleak_book.experiments import running

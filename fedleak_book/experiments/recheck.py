@@ -70,7 +70,7 @@ def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str],
         try:
             experiment = running.named(chapter, joined_in or artefact)
         except ValueError as error:
-            say(f"{name}: passed over, {error}")
+            say(f"{name}: passed over, {str(error).partition('; ')[0]}")
             continue
         if experiment.version != (then := facts["declared"]["version"]):
             say(f"{name}: passed over, recorded by version {then} of the experiment, which is now {experiment.version}")

@@ -150,14 +150,6 @@ def retired(paper: str) -> dict[str, dict[str, str]]:
     return {name: fields["retired"] for name, fields in facts.items() if "retired" in fields}
 
 
-def again(paper: str, name: str) -> str:
-    """Return the commands that record again what the present code does not run any more, "" where it does."""
-    if not (commit := retired(paper).get(name, {}).get("commit")):
-        return ""
-    folder = f"../fedleak-{commit[:8]}"
-    return f"git worktree add {folder} {commit}\ncd {folder}\nPYTHONPATH=. python -m fedleak record {paper} {name}"
-
-
 def provenance(path: Path) -> dict[str, Any]:
     """Read the file beside a table; ``{}`` if there is none."""
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}

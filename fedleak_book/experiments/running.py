@@ -14,7 +14,6 @@ from tqdm import tqdm
 
 from fedleak import files
 from fedleak_book import paths
-from fedleak_book.experiments import records
 from fedleak_book.experiments.context import Context
 from fedleak_book.experiments.experiment import Experiment
 from fedleak_book.experiments.units import Units, code_of, stamp
@@ -53,7 +52,7 @@ def named(paper: str, name: str) -> Experiment:
     """Return a chapter's experiment of this name; raise `ValueError` if it declares none, or none any more."""
     experiments = declared(paper)
     if name not in experiments:
-        if commands := records.again(paper, name):
+        if commands := paths.again(paper, name):
             raise ValueError(f"the code of {paper} {name} was retired; to run it again:\n{commands}")
         raise ValueError(f"{paper} declares no {name}; there are: {', '.join(experiments)}")
     return experiments[name]
