@@ -45,7 +45,17 @@ def recorded(
     facts
         Fields of `fedleak.recording.Contribution` that the server prescribes: ``lr``, ``batch_size``, ``epochs``,
         ``optimiser``, ``privacy``.
+
+    Raises
+    ------
+    TypeError
+        For a strategy of Flower's legacy interface.
     """
+    if not hasattr(strategy, "configure_train"):
+        raise TypeError(
+            f"a {type(strategy).__module__}.{type(strategy).__name__} is no strategy of flwr.serverapp.strategy; of "
+            "Flower's legacy interface the clients are recorded alone, by fedleak.recording.record"
+        )
     sent: dict[str, State | Exception] = {}
     s: Any = strategy
     configure, aggregate = s.configure_train, s.aggregate_train
