@@ -4,14 +4,11 @@ import logging
 
 import pytest
 import torch
-from flwr.app import ArrayRecord, Error, Message, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode
+from flwr.app import ArrayRecord, Message, RecordDict
 from torch import nn
 
 from fedleak.attacks.labels import lia_sa
 from fedleak.platforms.flower import InProcess
-from fedleak.platforms.inspection import inspect_model
 from fedleak_book import paths
 
 
@@ -33,8 +30,7 @@ def muted():
 )
 def test_a_client_refuses_crafted_models_and_trains_on_honest_ones(make, refused, caplog):
     page = (paths.root() / "book" / "inspection.md").read_text(encoding="utf-8")
-    scope = {"Net": network, "samples": torch.rand(6, 3), "log": logging.getLogger(__name__), "Error": Error}
-    scope |= {"ErrorCode": ErrorCode, "Message": Message, "inspect_model": inspect_model, "ClientApp": ClientApp}
+    scope = {"Net": network, "samples": torch.rand(6, 3), "log": logging.getLogger(__name__)}
     exec(page.partition("```python\n")[2].partition("```")[0], scope)
     scope["app"].train()(lambda message, context: Message(message.content, reply_to=message))
     scope["app"].evaluate()(lambda message, context: Message(message.content, reply_to=message))
