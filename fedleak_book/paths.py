@@ -43,8 +43,8 @@ def with_experiments(chapter: str) -> Path:
 def experiment_names(chapter: str) -> set[str]:
     """Return the names of a chapter's experiments, read from its modules and records without importing anything.
 
-    They are first arguments or ``name=`` of the calls that are assigned in modules, and names of records that are not
-    retired.
+    They are first arguments or ``name=`` of the calls that are assigned in modules, and names of records that are
+    neither retired nor joined under another name.
     """
     names = {file.stem for file in recorded(chapter).glob("*.csv")}
     for file in with_experiments(chapter).glob("*.py"):
@@ -52,8 +52,15 @@ def experiment_names(chapter: str) -> set[str]:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 given = [*node.value.args[:1], *(word.value for word in node.value.keywords if word.arg == "name")]
                 names |= {str(part.value) for part in given if isinstance(part, ast.Constant)}
-    retired = {file.stem for file in recorded(chapter).glob("*.json") if '"retired"' in file.read_text()}
-    return {name for name in names - retired if name.isidentifier() and name.islower()}
+    facts = {file.stem: json.loads(file.read_text()) for file in recorded(chapter).glob("*.json")}
+    names -= {name for name, fields in facts.items() if "retired" in fields}
+    names -= {
+        part
+        for name, fields in facts.items()
+        if not recorded(chapter).joinpath(f"{name}.csv").exists()
+        for part in fields.get("joins", ())
+    }
+    return {name for name in names if name.isidentifier() and name.islower()}
 
 
 def again(chapter: str, name: str) -> str:
