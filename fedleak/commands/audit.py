@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 EXAMPLE = Path(__file__).with_name("example.py")
 EPILOG = (
-    "Exit codes: 0 all limits hold (without limits: the report was written); 1 a leak above a limit; 2 an error or a "
-    "wrong call; 3 not measurable: a limit is kept only if the clients' training was measured, the attacker has the "
-    "model (--setup), labels are recorded, and no attack failed.\n\n"
+    "Exit codes: 0 all limits hold (without limits: an attack was scored); 1 a leak above a limit; 2 an error or a "
+    "wrong call; 3 not measurable: nothing was scored, or a limit is in doubt. One is kept only if the clients' "
+    "training was measured, the attacker has the model (--setup), labels are recorded, and no attack failed.\n\n"
     "Examples:\n\n- `fedleak audit --example > my_setup.py`\n\n- `fedleak audit my_setup.py`\n\n"
     "- `fedleak audit my_setup.py --out report.html --out report.json --trials 50 --seed 1`\n\n"
     "- `fedleak audit RUN --setup my_setup.py --fail-above 0.6 --junit audit.xml --baseline report.json`"
