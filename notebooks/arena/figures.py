@@ -49,12 +49,12 @@ def draw_board(run, ax, table, rows, columns, title, prior, only=None):
     middle = {"ha": "center", "va": "center", "fontsize": plots.SMALL}
     for cell in cells.to_dict("records"):
         place = names[columns].index(cell[columns]), names[rows].index(cell[rows])
-        lead = f"{'' if cell['clear'] else '≈ '}{round(cell['lead'], 2) + 0.0:+.2f}".replace(
+        lead = f"{'' if cell['clear'] else '≈'}{round(cell['lead'], 2) + 0.0:+.2f}".replace(
             "-", "−"
         )
         attack = drawn(cell["attack"]).removesuffix(" baseline")
         colour = "white" if cell["iacc"] > 0.6 else "black"
-        numbers = f"{cell['iacc']:.2f}  {lead}"
+        numbers = f"{cell['iacc']:.2f} {lead}"
         ax.text(*place, f"{attack}\n{numbers}", color=colour, **middle)
     below = prior == columns
     for place, floor in enumerate(score_baseline(table, prior).loc[names[prior]]):
