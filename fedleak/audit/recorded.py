@@ -61,6 +61,7 @@ def audit_run(
         Show a progress bar.
     """
     from fedleak.recording import read  # needed for recorded runs alone
+    from fedleak.recording.gaps import list_unrecorded
 
     started = time.perf_counter()
     missing: list[str] = []
@@ -81,6 +82,7 @@ def audit_run(
     facts["took"] = time.perf_counter() - started
     report = loop.report(first.classifier, facts)
     report.unlabelled = [(entry.round, entry.node) for entry in run if entry.counts is None]
+    report.unlabelled += list_unrecorded(Path(folder), {(entry.round, entry.node) for entry in run})
     claims = Counter(entry.privacy for entry in run if entry.privacy is not None)
     report.privacy = [PrivacyResult(privacy, updates=updates) for privacy, updates in claims.items()]
     report.spent = spent(run)

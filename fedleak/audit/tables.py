@@ -114,7 +114,7 @@ class Tables:
     spent
         ε of each client over its rounds in a recorded run, the largest first.
     unlabelled
-        Of a recorded run, round and node of each contribution without recorded labels.
+        Of a recorded run, round and node of each contribution without recorded labels, or known by its note alone.
     verdicts
         Verdicts of `fedleak.audit.guard`, if there are limits.
     baseline

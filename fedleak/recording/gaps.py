@@ -41,6 +41,12 @@ def list_gaps(folder: Path, recorded: Set[tuple[int, str]]) -> Iterator[str]:
             yield f"round {number}, node {node} is not recorded: {why}"
 
 
+def list_unrecorded(folder: Path, recorded: Set[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return round and node of each contribution that left a note and no record."""
+    noted = dict.fromkeys((number, node) for number, _, node, _ in _read_gaps(folder))
+    return [key for key in noted if key not in recorded]
+
+
 def list_refusals(folder: Path, recorded: Set[tuple[int, str]]) -> Iterator[str]:
     """Yield a description of each client whose own record was refused, in rounds that the server has recorded."""
     for number, seen_by, node, why in _read_gaps(folder):

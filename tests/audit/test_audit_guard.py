@@ -248,6 +248,20 @@ def test_a_private_round_is_judged_by_its_epsilon(run, tmp_path):
     assert judge(audit_run(run, replace(setup, remedy_trials=0)), epsilon=8.0)[1] == guard.NOT_MEASURABLE
 
 
+def test_a_round_in_which_a_contribution_left_a_note_alone_is_not_measurable(run, tmp_path):
+    for part in read(run):
+        write(tmp_path, part, *part.states())
+    first = min(part.round for part in read(run))
+    note_gap(tmp_path, first, "client", "another", "no labels were shown")
+    report = audit_run(tmp_path, Setup(model=network, shape=SHAPE, remedy_trials=0), gaps=True)
+    for limits in (Limits(mean=1.0), Limits(each=1.0)):
+        judged = guard.verdicts(report, limits)
+        doubtful = [verdict for verdict in judged if verdict.status != "kept"]
+        assert {verdict.case.partition(",")[0] for verdict in doubtful} == {f"round {first}"}
+        assert all("no labels were shown" in verdict.why for verdict in doubtful)
+        assert guard.exit_code(judged) == guard.NOT_MEASURABLE
+
+
 def test_a_client_whose_record_was_refused_is_named_with_the_reason(run, tmp_path):
     folder = unlabelled(run, tmp_path / "run")
     for part in read(folder):
