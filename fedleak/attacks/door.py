@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial, wraps
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import torch
@@ -89,12 +90,12 @@ def given_shape(args: Iterable[Any], options: Mapping[str, Any]) -> Sequence[int
     """Return the shape of one input that an attack's arguments show: its option ``shape``, or its auxiliary data's."""
     if (shape := options.get("shape")) is not None:
         return shape
-    return next((images.x.shape[1:] for images in given_images(*args, *options.values())), None)
+    return next((images.x.shape[1:] for images in given_images(args, options)), None)
 
 
-def given_images(*arguments: Any) -> list[Images]:
+def given_images(args: Iterable[Any], options: Mapping[str, Any]) -> list[Images]:
     """Return the data sets among an attack's arguments."""
-    return [images for images in arguments if isinstance(images, Images)]
+    return [images for images in (*args, *options.values()) if isinstance(images, Images)]
 
 
 @contextmanager
@@ -145,8 +146,8 @@ def enter(
     *,
     checks: bool = True,
     seed: int = 0,
-    shape: Sequence[int] | None = None,
-    data: Sequence[Images] = (),
+    args: Iterable[Any] = (),
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Prepared:
     """Prepare an attack behind the door.
 
@@ -160,10 +161,9 @@ def enter(
         Whether updates are checked for contradictions.
     seed
         Seed of random numbers that a model draws.
-    shape
-        Shape of one input, if the attack's arguments show it (`given_shape`).
-    data
-        Its auxiliary data: `ValueError` where the model does not run on them.
+    args, options
+        The attack's arguments. They may show the shape of one input (`given_shape`); if they have auxiliary data on
+        which the model does not run, that is a `ValueError`.
     """
     is_list = isinstance(model, list | tuple) and len(model) > 0
     for one in model if is_list else [model]:
@@ -182,8 +182,9 @@ def enter(
     if not is_list and any(p.dtype in _HALVES for p in first.parameters()):
         models = [copy.deepcopy(first).float()]
     if not is_list:
-        find_head(models[0], shape)
-    with quiet(*models, seed=seed), refused_inputs_named(first, data):
+        find_head(models[0], given_shape(args, options))
+    data = given_images(args, options)
+    with quiet(*models, seed=seed), refused_inputs_named(models[0], data):
         prepared = make(models if is_list else models[0])
 
     @wraps(prepared.read)
@@ -191,7 +192,7 @@ def enter(
         given_seed(of_the_update)
         many = isinstance(updates, list | tuple)
         admitted = [admit(update, first) for update in updates] if many else admit(updates, first)
-        with quiet(*models, seed=seed), refused_inputs_named(first, data):
+        with quiet(*models, seed=seed), refused_inputs_named(models[0], data):
             return prepared.read(admitted, **of_the_update)
 
     check = partial(examine, model=first) if checks else lambda update, scheme=None: of_presets
@@ -204,8 +205,6 @@ def entering(prepare: Prepare, *, checks: bool = True) -> Prepare:
     @wraps(prepare)
     def prepare_behind(model: Any, *args: Any, **kwargs: Any) -> Any:
         given_seed(kwargs)  # the attack draws from it
-        shape = given_shape(args, kwargs)
-        data = given_images(*args, *kwargs.values())
-        return enter(model, lambda inner: prepare(inner, *args, **kwargs), checks=checks, shape=shape, data=data)
+        return enter(model, lambda inner: prepare(inner, *args, **kwargs), checks=checks, args=args, options=kwargs)
 
     return cast(Prepare, prepare_behind)

@@ -15,7 +15,7 @@ from warnings import warn
 
 from torch import Tensor, nn
 
-from fedleak.attacks.door import enter, entering, given_images, given_seed, given_shape
+from fedleak.attacks.door import enter, entering, given_seed
 from fedleak.attacks.result import Prepared
 from fedleak.errors import is_same_source
 from fedleak.federated import Update
@@ -179,8 +179,7 @@ class Attack:
         def make(inner: Any) -> Prepared:
             return Prepared(self.name, lambda update, **more: self.function(update, inner, *args, **options, **more))
 
-        seed, shape, data = given_seed(options), given_shape(args, options), given_images(*args, *options.values())
-        return enter(model, make, checks=self.checks, seed=seed, shape=shape, data=data)
+        return enter(model, make, checks=self.checks, seed=given_seed(options), args=args, options=options)
 
     def _answer(self, prepared: Prepared, update: Any, options: Mapping[str, Any]) -> Any:
         if self.goal == "labels":
