@@ -82,7 +82,8 @@ def audit_run(
     facts["took"] = time.perf_counter() - started
     report = loop.report(first.classifier, facts)
     report.unlabelled = [(entry.round, entry.node) for entry in run if entry.counts is None]
-    report.unlabelled += list_unrecorded(Path(folder), {(entry.round, entry.node) for entry in run})
+    noted = list_unrecorded(Path(folder), {(entry.round, entry.node) for entry in run})
+    report.unlabelled += dict.fromkeys((number, node) for number, node, _ in noted)
     claims = Counter(entry.privacy for entry in run if entry.privacy is not None)
     report.privacy = [PrivacyResult(privacy, updates=updates) for privacy, updates in claims.items()]
     report.spent = spent(run)

@@ -23,7 +23,7 @@ from fedleak.federated.update import is_statistic, plain_name
 from fedleak.files import write_bytes
 from fedleak.privacy.claim import find_tensors_without_noise
 from fedleak.recording.contribution import JSON, OTHER_STATES, UNKNOWN, Contribution, errors_named
-from fedleak.recording.gaps import gap, list_gaps, list_refusals
+from fedleak.recording.gaps import gap, list_refusals, list_unrecorded
 from fedleak.recording.states import forget, place, scan, write_state
 
 
@@ -66,7 +66,8 @@ def read(folder: Path | str, *, gaps: bool = False, missing: list[str] | None = 
             continue  # from an earlier run; the last one could not record the round
         key = entry.round, entry.node
         entries[key] = _merge_records(entries[key], entry) if key in entries else entry
-    missed = list(list_gaps(folder, entries.keys()))
+    unrecorded = list_unrecorded(folder, entries.keys())
+    missed = [f"round {number}, node {node} is not recorded: {why}" for number, node, why in unrecorded]
     if not entries:
         why = f"; {missed[0]}" if missed else ""
         raise ValueError(f"{folder} holds no recorded round (round-0001/*.json){why}")

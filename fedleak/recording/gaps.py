@@ -34,17 +34,11 @@ def describe(error: Exception | str) -> str:
     return str(error) if isinstance(error, ValueError | str) else f"{type(error).__name__}: {error}"
 
 
-def list_gaps(folder: Path, recorded: Set[tuple[int, str]]) -> Iterator[str]:
-    """Yield a description of each contribution that is not recorded, with the reason."""
+def list_unrecorded(folder: Path, recorded: Set[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
+    """Yield round, node and reason of each note on a contribution that has no record."""
     for number, _, node, why in _read_gaps(folder):
         if (number, node) not in recorded:
-            yield f"round {number}, node {node} is not recorded: {why}"
-
-
-def list_unrecorded(folder: Path, recorded: Set[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Return round and node of each contribution that left a note and no record."""
-    noted = dict.fromkeys((number, node) for number, _, node, _ in _read_gaps(folder))
-    return [key for key in noted if key not in recorded]
+            yield number, node, why
 
 
 def list_refusals(folder: Path, recorded: Set[tuple[int, str]]) -> Iterator[str]:
