@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -63,13 +64,19 @@ def experiment_names(chapter: str) -> set[str]:
     return {name for name in names if name.isidentifier() and name.islower()}
 
 
-def again(chapter: str, name: str) -> str:
-    """Return the commands that record again what the present code does not run any more, "" where it does."""
+def require_experiment(chapter: str, name: str, declared: Collection[str]) -> None:
+    """Raise `ValueError` for an experiment that a chapter does not declare, or does not declare any more."""
+    if name in declared:
+        return
     file = recorded(chapter) / f"{name}.json"
-    commit = json.loads(file.read_text()).get("retired", {}).get("commit") if file.is_file() else None
-    if not commit:
-        return ""
-    folder = f"../fedleak-{commit[:8]}"
+    if file.is_file() and (code := json.loads(file.read_text()).get("retired")):
+        raise ValueError(f"the code of {chapter} {name} was retired; to run it again:\n{again(chapter, name, code)}")
+    raise ValueError(f"{chapter} declares no {name}; there are: {', '.join(declared)}")
+
+
+def again(chapter: str, name: str, code: Mapping[str, str]) -> str:
+    """Return the commands that record again what the present code does not run; `code` is what its record says."""
+    commit, folder = code["commit"], f"../fedleak-{code['commit'][:8]}"
     return f"git worktree add {folder} {commit}\ncd {folder}\nPYTHONPATH=. python -m fedleak record {chapter} {name}"
 
 

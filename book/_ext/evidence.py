@@ -30,7 +30,8 @@ def page(chapter: str, rows: Sequence[Row]) -> str:
     The rows are the chapter's of `generated.comparisons`.
     """
     results = Results(chapter, device="cpu")
-    experiments: dict[str, Experiment | None] = {**running.declared(chapter), **dict.fromkeys(records.retired(chapter))}
+    retired = records.retired(chapter)
+    experiments: dict[str, Experiment | None] = {**running.declared(chapter), **dict.fromkeys(retired)}
     recorded = {name: records.parts(chapter, name) for name in experiments}
     facts = {name: record for of_experiment in recorded.values() for name, record in of_experiment.items()}
     parts, notes = list[str](), _notes(chapter)
@@ -47,9 +48,9 @@ def page(chapter: str, rows: Sequence[Row]) -> str:
     parts += ["## Where the recorded runs come from\n", markdown(_provenance(facts)), "## The experiments\n"]
     shown = dict[Any, str]()
     for name, experiment in experiments.items():
-        parts += [f"({_record(chapter, name)})=\n### `{name}`\n", _about(chapter, name, experiment)]
+        parts += [f"({_record(chapter, name)})=\n### `{name}`\n", _about(chapter, name, experiment, retired)]
         parts += _recorded(chapter, recorded[name])
-        parts += _trial(chapter, experiment, shown) if experiment else _again(chapter, name)
+        parts += _trial(chapter, experiment, shown) if experiment else _again(chapter, name, retired[name])
     return "\n".join(parts)
 
 
@@ -114,10 +115,10 @@ def _record(chapter: str, name: str) -> str:
     return f"record-{chapter}-{name.replace('_', '-')}"
 
 
-def _about(chapter: str, name: str, experiment: Experiment | None) -> str:
+def _about(chapter: str, name: str, experiment: Experiment | None, retired: Mapping[str, Mapping[str, str]]) -> str:
     """Return what a trial does, in words, and the command that records it, if the present code does."""
     if experiment is None:
-        return _plain(records.retired(chapter)[name]["says"]) + "\n"
+        return _plain(retired[name]["says"]) + "\n"
     return f"{_plain(inspect.getdoc(experiment.trial) or '')} Again: `fedleak record {chapter} {name}`.\n"
 
 
@@ -152,11 +153,10 @@ def _trial(chapter: str, experiment: Experiment, shown: dict[Any, str]) -> Itera
     yield f":pyobject: {experiment.trial.__name__}\n```\n:::\n"
 
 
-def _again(chapter: str, name: str) -> Iterator[str]:
+def _again(chapter: str, name: str, code: Mapping[str, str]) -> Iterator[str]:
     """Yield where the code is of a trial that was retired, and the commands that run it."""
-    code = records.retired(chapter)[name]
     yield f"Its code was retired; `{code['trial']}` in commit `{code['commit'][:12]}` has it. Again:\n"
-    yield f"```sh\n{paths.again(chapter, name)}\n```\n"
+    yield f"```sh\n{paths.again(chapter, name, code)}\n```\n"
 
 
 def _plain(text: Any) -> str:

@@ -25,11 +25,8 @@ def record(
     A run that was killed goes on where it stopped. The claims are measured anew on what is recorded.
     """
     names = paths.experiment_names(name)  # before anything that takes seconds to import
-    for each in artefact or ():
-        if each not in names:
-            if commands := paths.again(name, each):
-                raise ValueError(f"the code of {name} {each} was retired; to run it again:\n{commands}")
-            raise ValueError(f"{name} declares no {each}; there are: {', '.join(sorted(names))}")
+    for experiment in artefact or ():
+        paths.require_experiment(name, experiment, sorted(names))
     parameters.check({"profile": profile, "device": device})
     from fedleak_book.evidence.results import Results
     from fedleak_book.experiments import running

@@ -51,10 +51,7 @@ def declared(paper: str) -> dict[str, Experiment]:
 def named(paper: str, name: str) -> Experiment:
     """Return a chapter's experiment of this name; raise `ValueError` if it declares none, or none any more."""
     experiments = declared(paper)
-    if name not in experiments:
-        if commands := paths.again(paper, name):
-            raise ValueError(f"the code of {paper} {name} was retired; to run it again:\n{commands}")
-        raise ValueError(f"{paper} declares no {name}; there are: {', '.join(experiments)}")
+    paths.require_experiment(paper, name, experiments)
     return experiments[name]
 
 

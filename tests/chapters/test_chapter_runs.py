@@ -196,7 +196,7 @@ def test_a_record_outlives_its_code(recorded, tiny):
     experiments.write_text(experiments.read_text().partition("FAST = ")[0])
     forget()
     assert Results("tiny", device="cpu").cell("fast").n == 60
-    commands_again = paths.again("tiny", "fast")
+    commands_again = paths.again("tiny", "fast", code)
     assert commands_again.splitlines()[-1] == "PYTHONPATH=. python -m fedleak record tiny fast"
     assert commands_again in page("tiny")
     with pytest.raises(ValueError, match="git worktree add"):
