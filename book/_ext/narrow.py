@@ -1,8 +1,8 @@
 """Figures on narrow screens: the panels of a chart stand below each other, made from the chart itself.
 
-Matplotlib writes a panel as a group, at its place. Beside each other stay as many as fit. A panel that shared the axis
-of its left neighbour, or the one below, gets a copy of the labels; the legend's entries are set anew. What has pictures
-in it stays as it is, and so does a single panel, which is as wide as the screen.
+Matplotlib writes a panel as a group, at its place. As many panels stay beside each other as fit. A panel that shared an
+axis with its left neighbour, or with the panel below, gets a copy of the labels; the legend's entries are set anew.
+Charts with pictures stay as they are, and so does a single panel, which is as wide as the screen.
 """
 
 import re
@@ -14,14 +14,13 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from sphinx.application import Sphinx
+from stacked import SVG  # which also registers the prefix of SVG
 
-SVG = "http://www.w3.org/2000/svg"
-G = f"{{{SVG}}}g"
+G, PATH = f"{{{SVG}}}g", f"{{{SVG}}}path"
 WIDEST, GAP, LINE, LETTER = 360.0, 8.0, 15.0, 0.6
 """Points: the widest chart, the space between panels, a line of the legend; the width of a letter in its size."""
 IMAGE = re.compile(r'<img [^>]*src="((?:\.\./)*_images/([^"/]+)\.svg)"[^>]*/>')
-for prefix, address in {"": SVG, "xlink": "http://www.w3.org/1999/xlink"}.items():
-    ElementTree.register_namespace(prefix, address)
+ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 
 class Box(NamedTuple):
@@ -36,6 +35,15 @@ class Box(NamedTuple):
         """Return the smallest box around both."""
         return Box(*(f(a, b) for f, a, b in zip((min, min, max, max), self, other, strict=True)))
 
+    def moved(self, right: float, down: float) -> "Box":
+        """Return the box at another place."""
+        return Box(self.left + right, self.top + down, self.right + right, self.bottom + down)
+
+    @property
+    def width(self) -> float:
+        """From the left to the right end."""
+        return self.right - self.left
+
 
 class Panel:
     """A group of the chart, the box of its axes, and the box of all that it shows."""
@@ -44,34 +52,31 @@ class Panel:
         self.group, self.axes = group, path_box(group)
         self.x_axis, self.y_axis = (node for node in group if node.get("id", "").startswith("matplotlib.axis_"))
         self.box = self.axes
-        self.grow(group)
-
-    def grow(self, node: Element) -> None:
-        """Let the box contain the words of a node."""
-        for word in words(node):
+        for word in words(group):
             self.box = self.box.with_(word)
 
     def borrow(self, axis: Element, right: float, down: float) -> None:
         """Take the words of another panel's axis, moved."""
         copy = SubElement(self.group, G, transform=f"translate({right:g} {down:g})")
-        for node in axis.iter(G):
-            if node.get("id", "").startswith("text_"):
-                copy.append(deepcopy(node))
+        copy.extend(deepcopy(node) for node in texts(axis))
         for word in words(axis):
-            self.box = self.box.with_(Box(word.left + right, word.top + down, word.right + right, word.bottom + down))
+            self.box = self.box.with_(word.moved(right, down))
 
 
 def path_box(node: Element) -> Box:
     """Return the box of a node's first path."""
-    ends = [float(number) for number in re.findall(r"-?[\d.]+", node.find(f".//{{{SVG}}}path").get("d"))]  # type: ignore
+    ends = [float(number) for number in re.findall(r"-?[\d.]+", node.find(f".//{PATH}").get("d"))]  # type: ignore
     return Box(min(ends[::2]), min(ends[1::2]), max(ends[::2]), max(ends[1::2]))
+
+
+def texts(node: Element) -> Iterator[Element]:
+    """Yield the groups of words in a node."""
+    return (group for group in node.iter(G) if group.get("id", "").startswith("text_"))
 
 
 def words(node: Element) -> Iterator[Box]:
     """Yield the boxes of the lines of words in a node, their widths by the number of letters."""
-    for group in node.iter(G):
-        if not group.get("id", "").startswith("text_"):
-            continue
+    for group in texts(node):
         places = " ".join(part.get("transform", "") for part in group.iter())
         for line in group.iter(f"{{{SVG}}}text"):
             letters = re.sub(r"\s*\n\s*", "", "".join(line.itertext()))  # a formula has each letter by itself
@@ -88,26 +93,26 @@ def words(node: Element) -> Iterator[Box]:
 
 
 def borrow_labels(panels: list[Panel]) -> None:
-    """Give a panel without words at an axis those of the nearest panel on its left, or below."""
+    """Give a panel without words at its horizontal axis those of the panel below that has some."""
     for panel in panels:
-        if not list(words(panel.x_axis)):
-            below = [p for p in panels if abs(p.axes.left - panel.axes.left) < 1 and list(words(p.x_axis))]
-            for other in below[:1]:
-                panel.borrow(other.x_axis, 0, panel.axes.bottom - other.axes.bottom)
+        if not any(texts(panel.x_axis)):
+            column = (p for p in panels if abs(p.axes.left - panel.axes.left) < 1)
+            if below := next((p for p in column if any(texts(p.x_axis))), None):
+                panel.borrow(below.x_axis, 0, panel.axes.bottom - below.axes.bottom)
 
 
 def rows_of(panels: list[Panel]) -> list[list[Panel]]:
     """Return the panels in rows that fit; the first of a row has words at its vertical axis."""
     rows: list[list[Panel]] = []
     for place, panel in enumerate(panels):
-        end = sum(p.box.right - p.box.left + GAP for p in rows[-1]) if rows else 0
-        if rows and abs(rows[-1][-1].axes.top - panel.axes.top) < 1 and end + panel.box.right - panel.box.left < WIDEST:
+        end = sum(p.box.width + GAP for p in rows[-1]) if rows else 0
+        if rows and abs(rows[-1][-1].axes.top - panel.axes.top) < 1 and end + panel.box.width < WIDEST:
             rows[-1].append(panel)
             continue
-        if not list(words(panel.y_axis)):
-            beside = [p for p in panels[:place] if abs(p.axes.top - panel.axes.top) < 1 and list(words(p.y_axis))]
-            for other in beside[-1:]:
-                panel.borrow(other.y_axis, panel.axes.left - other.axes.left, 0)
+        if not any(texts(panel.y_axis)):
+            before = (p for p in reversed(panels[:place]) if abs(p.axes.top - panel.axes.top) < 1)
+            if beside := next((p for p in before if any(texts(p.y_axis))), None):
+                panel.borrow(beside.y_axis, panel.axes.left - beside.axes.left, 0)
         rows.append([panel])
     return rows
 
@@ -116,16 +121,15 @@ def entries(legend: Element) -> Iterator[tuple[list[Element], Box]]:
     """Yield each entry of a legend, its drawings and words, and its box."""
     parts: list[Element] = []
     for node in legend:
-        path = node.find(f"{{{SVG}}}path")
+        path = node.find(PATH)
         if not parts and path is not None and "Q" in path.get("d", ""):  # the legend's frame
             continue
         parts.append(node)
         if node.get("id", "").startswith("text_"):
             word = next(words(node))
             marks = [float(use.get("x", 0)) - 5 for part in parts for use in part.iter(f"{{{SVG}}}use")]
-            lines = [path_box(part).left for part in parts if part.find(f"{{{SVG}}}path") is not None]
-            left = min([word.left, *marks, *lines])
-            yield parts, word._replace(left=left)
+            lines = [path_box(part).left for part in parts if part.find(PATH) is not None]
+            yield parts, word._replace(left=min([word.left, *marks, *lines]))
             parts = []
 
 
@@ -139,18 +143,17 @@ def stacked(svg: str) -> str | None:
     legends = [node for node in figure if node.get("id", "").startswith("legend_")]
     if len(groups) < 2 or len(figure) != 1 + len(groups) + len(legends):
         return None
-    groups = [node for node in groups if list(words(node))]  # others are hidden
-    panels = [Panel(node) for node in groups]
+    panels = [Panel(node) for node in groups if any(texts(node))]  # others are hidden
     borrow_labels(panels)
     out = Element(f"{{{SVG}}}svg")
     out.extend(node for node in root if node.tag == f"{{{SVG}}}defs")
     down, right, width = 2.0, 0.0, 0.0
     for parts, box in (entry for legend in legends for entry in entries(legend)):
-        if right and right + box.right - box.left > WIDEST:
+        if right and right + box.width > WIDEST:
             down, right = down + LINE, 0.0
         place = SubElement(out, G, transform=f"translate({right - box.left:g} {down - box.top:g})")
         place.extend(parts)
-        right += box.right - box.left + 2 * GAP
+        right += box.width + 2 * GAP
         width = max(width, right)
     down += LINE if right else 0
     for row in rows_of(panels):
@@ -158,19 +161,18 @@ def stacked(svg: str) -> str | None:
         for panel in row:
             place = SubElement(out, G, transform=f"translate({right - panel.box.left:g} {down + GAP - top:g})")
             place.append(panel.group)
-            right += panel.box.right - panel.box.left + GAP
+            right += panel.box.width + GAP
         width, down = max(width, right), down + GAP + bottom - top
-    size = {"width": f"{width:.0f}pt", "height": f"{down + GAP:.0f}pt", "viewBox": f"0 0 {width:.0f} {down + GAP:.0f}"}
-    for name, value in size.items():
-        out.set(name, value)
+    height = f"{down + GAP:.0f}"
+    out.attrib |= {"width": f"{width:.0f}pt", "height": f"{height}pt", "viewBox": f"0 0 {width:.0f} {height}"}
     return ElementTree.tostring(out, encoding="unicode")
 
 
-def offer(app: Sphinx, name: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+def offer(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Let a page's charts have a form for narrow screens."""
+    paths = {name: path for path, name in app.builder.images.items()}
 
     def offered(image: re.Match[str]) -> str:
-        paths = {name: path for path, name in app.builder.images.items()}
         source = Path(app.srcdir, paths.get(f"{image[2]}.svg", "-"))
         if not source.is_file():
             return image[0]
