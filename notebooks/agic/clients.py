@@ -37,12 +37,12 @@ def pretrained(ctx):
 
     The ReLU between the two is omitted, so that the outputs are the head's.
     """
+    from torchvision.models import squeezenet1_1  # takes seconds to import
+
     folder = folder_of(ctx.data_root or None)
     if folder is None or not (folder / WEIGHTS).is_file():
         raise FileNotFoundError(f"FEDLEAK_DATA names no folder with {WEIGHTS}")
     state = torch.load(folder / WEIGHTS, weights_only=True, map_location=ctx.device)
-    from torchvision.models import squeezenet1_1  # takes seconds to import
-
     whole, head_layer = squeezenet1_1(), torch.nn.Linear(512, 1000)
     whole.load_state_dict(state)
     weight, bias = state["classifier.1.weight"], state["classifier.1.bias"]

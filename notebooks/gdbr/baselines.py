@@ -60,25 +60,27 @@ def baseline_counts(passed, aux, gradient, size, generator):
 
 
 class Attackers:
-    """GDBR from the penultimate layer of a chain, and ZLG and LLG+, who need the last one's gradient, true or made up."""
+    """GDBR from the penultimate layer of a chain, and ZLG and LLG+, which need the last one's gradient, true or made up."""
 
-    def __init__(self, tail, aux, known):
+    def __init__(self, tail, aux, inputs):
         self.tail, self.aux, self.bridge = tail, aux, gdbr.Bridge(tail)
         self.last = chain(tail).links[-1]
-        self.features, self.seen = self.bridge.observe(known), head_pass(tail, known)
+        self.features, self.passed = (
+            self.bridge.observe(inputs),
+            head_pass(tail, inputs),
+        )
 
     def read(self, x, labels, truth, modes, generator):
-        """What each finds of one batch, the baselines in every mode."""
+        """The scores of each on one batch, of the baselines in every mode."""
         size, weight = len(labels), self.last.weight
         update = share(self.tail, x, labels, [self.bridge.layer, self.last.name])
         true, clear = update.gradient(weight), update.without(weight)
-        found = {("GDBR", "–"): self.bridge.recover(clear, self.features).counts}
+        answers = {("GDBR", "–"): self.bridge.recover(clear, self.features).counts}
         for mode in modes:
             substitute = true if mode == TRUE else stand_in(true, mode, generator)
-            told = self.seen, self.aux, substitute, size, generator
-            named = baseline_counts(*told)
-            found |= {(name, mode): counts for name, counts in named.items()}
-        for (attack, mode), counts in found.items():
+            named = baseline_counts(self.passed, self.aux, substitute, size, generator)
+            answers |= {(name, mode): counts for name, counts in named.items()}
+        for (attack, mode), counts in answers.items():
             if counts.sum() != size:
                 counts = round_to_total(counts.double(), size)
             yield {"attack": attack, "mode": mode, **scores(counts, truth)}
