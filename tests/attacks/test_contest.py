@@ -14,7 +14,7 @@ from fedleak.attacks.registry import (
     Need,
 )
 from fedleak.data import Images
-from fedleak.federated import Scheme, Update, fedavg, fedsgd
+from fedleak.federated import Scheme, fedavg, fedsgd
 from fedleak.federated import defences as defences_module
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import protections

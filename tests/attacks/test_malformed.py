@@ -1,4 +1,4 @@
-"""Updates that a label attack cannot read, or reads without equal batches: counts, a ValueError or a WithheldParameter."""
+"""Updates that a label attack cannot read, or reads without equal batches: counts, or a clear error."""
 
 import math
 

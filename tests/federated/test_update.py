@@ -94,8 +94,8 @@ def test_states_that_do_not_go_together():
 
 
 def test_what_is_no_parameter_is_named():
-    odd = torch.zeros(2).int(), torch.zeros(2) > 0, torch.zeros(2) + 1j, torch.eye(2).to_sparse(), torch.zeros(2).to("meta")
-    for value in (None, np.zeros(2), *odd):
+    zero = torch.zeros(2)
+    for value in (None, np.zeros(2), zero.int(), zero > 0, zero + 1j, zero.to_sparse(), zero.to("meta")):
         with pytest.raises(ValueError, match="'odd'"):
             update(tensors={"w": torch.zeros(2), "odd": value})
 
