@@ -1,7 +1,7 @@
 """Write the generated fragments before Sphinx reads the pages that include them.
 
-Each module below has a function `fragments` that returns them by name. One whose rows are not recorded is a warning,
-and the book is built with warnings as errors.
+Each module below has a function `fragments` that returns them by name, Markdown ones without its suffix. One whose rows
+are not recorded is a warning, and the book is built with warnings as errors.
 """
 
 from importlib import import_module
@@ -13,8 +13,8 @@ from sphinx.util import logging
 logger = logging.getLogger(__name__)
 
 MODULES = (
-    *("generated", "cartoons", "cheat_sheet", "citing", "equations", "findings", "gallery", "growth", "letters"),
-    *("overview", "pictures", "sliders", "threat_models", "touch"),
+    *("generated", "cheat_sheet", "equations", "findings", "gallery", "growth", "letters", "overview", "pictures"),
+    *("sliders", "stubs", "threat_models", "touch"),
     *(f"notebooks.{page}.notes" for page in ("filters", "guard", "privacy", "proofs")),
 )
 
@@ -30,7 +30,7 @@ def write(_: Sphinx) -> None:
             logger.warning("%s", error, type="fedleak")
             continue
         for name, text in fragments.items():
-            path = generated.GENERATED / f"{name}.md"
+            path = generated.GENERATED / (name if "." in name else f"{name}.md")
             if not path.is_file() or path.read_text(encoding="utf-8") != text:
                 path.write_text(text, encoding="utf-8")
 

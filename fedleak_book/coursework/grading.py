@@ -10,7 +10,6 @@ import hashlib
 import io
 import multiprocessing
 import os
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -21,8 +20,6 @@ from typing import Any, NamedTuple
 import torch
 
 from fedleak import files
-from fedleak_book import paths
-from fedleak_book.coursework import similarity
 from fedleak_book.coursework.assignment import Outcome, Result, run_check
 from fedleak_book.coursework.checking import ASSIGNMENTS, assignment
 from fedleak_book.coursework.gradebook import UNGRADED
@@ -30,7 +27,7 @@ from fedleak_book.coursework.sandbox import Remote, Way, isolation
 
 LARGEST = 2**20
 """Bytes of a submission; a notebook, with pictures in it, may have 20 times as many."""
-FIXED = ("student", "assignment", "points", "max", "seconds", "error", "isolation", "similar", "imports", "file")
+FIXED = ("student", "assignment", "points", "max", "seconds", "error", "isolation", "file")
 """Columns of the grade book before those of the checks."""
 
 
@@ -170,27 +167,10 @@ def _all(
             yield submission, row_of(submission, result, 0.0), f"{result}\n"
 
 
-def _texts(submissions: list[Submission]) -> dict[Submission, dict[str, Any]]:
-    """Return the columns that come from the submissions' texts."""
-    columns: dict[Submission, dict[str, Any]] = {}
-    sources: dict[str, dict[Submission, bytes]] = defaultdict(dict)
-    for submission in submissions:
-        with contextlib.suppress(ValueError):
-            sources[submission.assignment][submission] = similarity.code(submission.path.name, read(submission.path))
-    for name, submitted in sources.items():
-        solution, stub = {}, b""
-        with contextlib.suppress(OSError):  # no checkout, no solutions to compare with
-            folder = paths.root() / "book" / "coursework"
-            stub = (folder / "stubs" / f"{name}.py").read_bytes()
-            solution["(solution)"] = (folder / "solutions" / f"{name}.py").read_bytes()
-        near = similarity.nearest({s.student: source for s, source in submitted.items()} | solution, stub)
-        for submission, source in submitted.items():
-            columns[submission] = {
-                "similar": "{:.2f} {}".format(*near[submission.student]),
-                "imports": " ".join(similarity.imports(source)),
-                "file": hashlib.sha256(source).hexdigest()[:12],
-            }
-    return columns
+def _digest(submission: Submission) -> str:
+    with contextlib.suppress(ValueError):
+        return hashlib.sha256(read(submission.path)).hexdigest()[:12]
+    return ""
 
 
 def grade(
@@ -204,10 +184,9 @@ def grade(
 ) -> Iterator[dict[str, Any]]:
     """Grade the `submissions` in a folder, `jobs` at a time; write and yield the row of each as soon as it is known.
 
-    The CSV file `out` has the columns `FIXED` and the points of every check: `similar` is the share that a file has in
-    common with the one most like it, `imports` what `similarity.imports` finds, `file` a digest. With `resume` its rows
-    stay whose file is the same. The folder `feedback` gets the checks' feedback, ``student_assignment.txt``. Raises
-    `ValueError` or `FileNotFoundError` as `submissions`, and for a time limit or jobs that are not positive.
+    The CSV file `out` has the columns `FIXED`, `file` being a digest, and the points of every check. With `resume` its
+    rows stay whose file is the same. The folder `feedback` gets the checks' feedback, as ``student_assignment.txt``.
+    Raises `ValueError` or `FileNotFoundError` as `submissions`, and for a time limit or jobs that are not positive.
     """
     if not (settings.timeout > 0 and jobs > 0):
         raise ValueError(f"the time limit and the jobs are positive, got {settings.timeout:g} s and {jobs}")
@@ -216,18 +195,19 @@ def grade(
     settings = settings._replace(hidden=(folder, *settings.hidden), way=way)
     names = dict.fromkeys(submission.assignment for submission in expected)
     columns = [*FIXED, *(f"{name}.{check.name}" for name in names for check in ASSIGNMENTS[name].checks)]
-    texts, rows = _texts(expected), dict[Submission, dict[str, Any]]()
+    files_of = {submission: _digest(submission) for submission in expected}
+    rows = dict[Submission, dict[str, Any]]()
     if resume and out.is_file():
         with out.open(newline="", encoding="utf-8") as file:
             before = {(row.get("student"), row.get("assignment")): row for row in csv.DictReader(file)}
-        for submission, texts_of in texts.items():
+        for submission, digest in files_of.items():
             row = before.get(submission[:2], {})
             whole = all(row.get(name) is not None for name in columns)
-            if whole and row["file"] == texts_of["file"] and not row["error"].startswith(UNGRADED):
-                rows[submission] = {name: row[name] for name in columns} | texts_of
+            if whole and row["file"] == digest != "" and not row["error"].startswith(UNGRADED):
+                rows[submission] = {name: row[name] for name in columns}
     _write(out, columns, rows.values())
     for submission, row, text in _all([s for s in expected if s not in rows], settings, jobs):
-        rows[submission] = row | {"isolation": way.name} | texts.get(submission, {})
+        rows[submission] = row | {"isolation": way.name, "file": files_of[submission]}
         _write(out, columns, (rows[s] for s in expected if s in rows))
         if feedback:
             files.write_text(feedback / f"{submission.student}_{submission.assignment}.txt", text)

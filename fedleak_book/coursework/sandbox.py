@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import fedleak
 from fedleak_book import paths
-from fedleak_book.coursework import similarity, wire
+from fedleak_book.coursework import wire
 from fedleak_book.coursework.assignment import Trouble
 from fedleak_book.coursework.worker import value_of
 
@@ -36,6 +36,8 @@ _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 _JAIL = str(Path(__file__).with_name("jail.py"))
 _HIDDEN = tuple(map(Path, ("/tmp", "/var/tmp", "/dev/shm", "/run", "/mnt")))
 """Where sockets and others' files are; a machine need not have all of them."""
+_SOLVING = ("fedleak.attacks", "fedleak_book.coursework.checks", "fedleak.audit")
+"""Packages that solve assignments."""
 
 
 def _packages() -> list[Path]:
@@ -53,7 +55,7 @@ def _hidden() -> list[Path]:
         places.append(paths.root())
     for package in _packages():
         places += [folder for folder in package.parents if (folder / "_toc.yml").is_file()]  # the packages' checkout
-    for name in similarity.FORBIDDEN:
+    for name in _SOLVING:
         spec = importlib.util.find_spec(name)
         places += spec.submodule_search_locations or [] if spec else [Path(name)]
     return _existing(places)

@@ -1,5 +1,6 @@
 """A copy of the repository for students: without the coursework's solutions, on the pages and as files."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -7,15 +8,25 @@ from pathlib import Path
 
 from fedleak_book import paths
 
-LEFT_OUT = ("book/coursework/solutions/", "book/coursework/teachers.md", "tests/coursework/")
+SOLUTIONS = "book/coursework/solutions/"
+LEFT_OUT = ("book/coursework/teachers.md", "tests/coursework/")
 FOLDED = re.compile(r"^(:{3,})\{dropdown\} (?:Solution of|What a good answer).*?^\1\n+", re.M | re.S)
 """A solution on a page."""
 FOR_TEACHERS = re.compile(r"^.*(?:coursework/teachers$|<teachers>).*\n", re.M)
 """A line that leads to the page for teachers."""
 
 
+def stub(solution: str) -> str:
+    """Return a solution's functions with their docstrings alone: what a student starts from."""
+    title, *lines = solution.splitlines()
+    functions = [node for node in ast.parse(solution).body if isinstance(node, ast.FunctionDef)]
+    heads = ("\n".join(lines[f.lineno - 2 : (f.body[0].end_lineno or 0) - 1]) for f in functions)
+    unwritten = (f"{head}\n    raise NotImplementedError\n" for head in heads)
+    return "\n\n".join([f"{title}\n\nfrom torch import Tensor\n", *unwritten])
+
+
 def copy(folder: Path) -> int:
-    """Copy what git knows of the checkout to a new folder, without solutions, and return how many files that is.
+    """Copy what git knows of the checkout to a new folder, stubs for solutions, and return how many files that is.
 
     The package's own attacks stay: they are what the book is about. Raises `FileExistsError` if the folder is there;
     `FileNotFoundError` outside a checkout; `ValueError` if git does not list the checkout's files.
@@ -31,7 +42,9 @@ def copy(folder: Path) -> int:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(top / name, target)
-        if name in ("_toc.yml", "book/index.md") or re.fullmatch(r"book/coursework/.*\.md", name):
+        if name.startswith(SOLUTIONS):
+            target.write_text(stub(target.read_text(encoding="utf-8")), encoding="utf-8")
+        elif name in ("_toc.yml", "book/index.md") or re.fullmatch(r"book/coursework/.*\.md", name):
             text = FOR_TEACHERS.sub("", FOLDED.sub("", target.read_text(encoding="utf-8")))
             target.write_text(text.replace("{doc}`coursework/teachers`", "the teachers' copy"), encoding="utf-8")
     return len(names)

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from fedleak import cli
 from fedleak_book import paths
 from fedleak_book.coursework import ASSIGNMENTS
+from fedleak_book.coursework.students import stub
 
 COURSEWORK = paths.root() / "book" / "coursework"
 
@@ -40,12 +41,13 @@ def grade(top):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "passed"), [("solutions", True), ("stubs", False), (None, False)])
+@pytest.mark.parametrize(("kind", "passed"), [("solution", True), ("stub", False), (None, False)])
 def test_a_submission_gets_its_points(autograder, kind, passed):
     submitted = autograder / "submission" / "lia_sa.py"
     submitted.unlink(missing_ok=True)
     if kind:
-        submitted.write_bytes((COURSEWORK / kind / "lia_sa.py").read_bytes())
+        solution = (COURSEWORK / "solutions" / "lia_sa.py").read_text(encoding="utf-8")
+        submitted.write_text(stub(solution) if kind == "stub" else solution, encoding="utf-8")
     result = grade(autograder)
     checks = ASSIGNMENTS["lia_sa"].checks
     assert [test["name"].split(":")[0] for test in result["tests"]] == [check.name for check in checks]

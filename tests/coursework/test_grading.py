@@ -73,7 +73,7 @@ pytestmark = pytest.mark.slow
 def test_a_row_has_the_functions_points_and_the_error(graded, student):
     row, (_, points, error) = graded[student], SUBMISSIONS[student]
     assert list(row) == [
-        *("student", "assignment", "points", "max", "seconds", "error", "isolation", "similar", "imports", "file"),
+        *("student", "assignment", "points", "max", "seconds", "error", "isolation", "file"),
         *(f"lia_sa.{name}" for name in ("system", "disaggregate", "reader", "counts", "measure")),
     ]
     assert (int(row["points"]), int(row["max"])) == (points, 10), row

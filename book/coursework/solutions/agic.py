@@ -47,8 +47,8 @@ def total_variation(images: Tensor) -> Tensor:
 def reconstruct(parameters: list[Tensor], target: list[Tensor], label: int) -> Tensor:
     """Return an image ``[1, 1, 8, 8]`` in [0, 1] whose gradient is `target`, in at most 10 seconds.
 
-    The network is ``small_network(parameters, images)``, the loss the cross-entropy; the gradient is that of one image
-    with this label, for each of the `parameters`. Give all of them the weight 1.
+    The network is ``small_network(parameters, images)`` of `fedleak_book.coursework.given`, the loss the cross-entropy;
+    the gradient is that of one image with this label, for each of the `parameters`. Give all of them the weight 1.
     """
     parameters = [p.detach().requires_grad_() for p in parameters]
     image = torch.full((1, 1, SIDE, SIDE), 0.5, dtype=torch.float64, requires_grad=True)
@@ -68,10 +68,10 @@ def reconstruct(parameters: list[Tensor], target: list[Tensor], label: int) -> T
 def measure(seed: int) -> list[dict]:
     """Measure the relative error of reading a FedAvg update as the gradient of one large batch (Eq. 4).
 
-    Use `small_network` with ``small_parameters(seed)`` and the batches of 20 clients that `local_batches` gives, in
-    float64, and 2 or 5 steps of plain SGD at the learning rates 0.0001, 0.001 and 0.01. Return a row for each,
-    ``{"steps": 2, "lr": 0.0001, "error": …}``: the norm of the difference of the two gradients over the norm of the
-    large batch's, all parameters together; the mean over the clients.
+    Use `small_network` with ``small_parameters(seed)`` and the batches of 20 clients that `local_batches` gives, all of
+    `fedleak_book.coursework.given`, in float64, and 2 or 5 steps of plain SGD at the learning rates 0.0001, 0.001 and
+    0.01. Return a row for each, ``{"steps": 2, "lr": 0.0001, "error": …}``: the norm of the difference of the two
+    gradients over the norm of the large batch's, all parameters together; the mean over the clients.
     """
     start, rows = [p.requires_grad_() for p in small_parameters(seed)], []
 
