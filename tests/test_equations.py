@@ -1,13 +1,9 @@
-"""From function to equation and back: what docstrings cite is derived in a chapter, and the search finds it."""
-
-import json
+"""From function to equation and back: what docstrings cite is derived in a chapter."""
 
 import docstrings
 import equations
 import pytest
-from sphinx.application import Sphinx
 from sphinx.ext.napoleon.docstring import NumpyDocstring
-from sphinx.util.docutils import docutils_namespace
 from test_overview import NOTEBOOKS, anchors
 
 from fedleak.attacks import registry
@@ -38,32 +34,6 @@ def test_every_equation_that_a_docstring_cites_is_derived():
 )
 def test_papers_are_told_apart(text, module, expected):
     assert equations.cited(text, module) == expected
-
-
-def test_a_second_build_keeps_entries_of_unwritten_pages(tmp_path):
-    """Of a tiny book: a chapter of a paper's equations, and a front page that changes between the builds."""
-    front, chapter = tmp_path / "index.rst", tmp_path / "notebooks" / "llg.rst"
-    (tmp_path / "book").mkdir()
-    chapter.parent.mkdir()
-    front.write_text("A book\n======\n\n.. toctree::\n\n   notebooks/llg\n")
-    chapter.write_text("LLG\n===\n\n.. index:: labels; leaked\n")
-    settings = {"extensions": ["sphinx.ext.autodoc", "equations"], "html_theme": "basic"}
-    indexes = []
-    for _ in range(2):
-        with docutils_namespace():
-            app = Sphinx(tmp_path, None, tmp_path / "html", tmp_path / "read", "html", settings, status=None)
-            app.build()
-        text = (tmp_path / "html" / "searchindex.js").read_text(encoding="utf-8")
-        indexes.append(json.loads(text[text.index("(") + 1 : text.rindex(")")]))
-        front.write_text(front.read_text() + "\nMore of it.\n")
-    assert "more" not in indexes[0]["terms"]
-    assert "more" in indexes[1]["terms"]
-    entries = indexes[0]["indexentries"]
-    assert {"labels", "leaked"} <= entries.keys()
-    ((page, target, _),) = entries["eq. 18"]
-    assert (indexes[0]["docnames"][page], target) == ("notebooks/llg", "equation-eq-llg-18")
-    assert entries["llg, eq. 18"] == entries["eq. 18"]
-    assert indexes[1]["indexentries"] == entries
 
 
 def test_the_reference_lists_every_module_of_an_attack():

@@ -108,6 +108,7 @@ def test_no_file_names_this_machine_nor_a_registry():
 def test_the_versions_agree():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert str(citation["version"]) == PROJECT["version"]
+    assert f"version = {{{PROJECT['version']}}}" in (ROOT / "book" / "index.md").read_text()
     assert citation["license"] == PROJECT["license"]
     released = f"{PROJECT['version']} ({citation['date-released']})"
     assert f"\n## {released}\n" in (ROOT / "CHANGELOG.md").read_text()

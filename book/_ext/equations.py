@@ -14,12 +14,9 @@ from operator import itemgetter
 from typing import Any
 
 import pandas as pd
-from docutils import nodes
 from overview import read
 from render import link, plain, table
-from sphinx import addnodes
 from sphinx.application import Sphinx
-from sphinx.util.index_entries import split_index_msg
 
 from fedleak.attacks import registry
 from fedleak_book.evidence import published
@@ -154,39 +151,6 @@ def derived_in(app: Sphinx, what: str, name: str, thing: Any, options: Any, line
         lines += ["", f"**Derived in** {', '.join(derivations.values())}.", ""]
 
 
-Entry = tuple[str, str, str, str, None]
-
-
-def entries(page: str) -> list[Entry]:
-    """Return a chapter's index entries: each numbered equation of its paper, with and without the paper's name."""
-    folder, _, paper = page.rpartition("/")
-    if folder != "notebooks" or paper not in read("equations"):
-        return []
-    (title,) = (name for name, chapter in PAPERS.items() if chapter == paper)
-    index: list[Entry] = []
-    for number, anchor in places(paper).items():
-        target = f"equation-{anchor}" if anchor.startswith("eq-") else anchor
-        index += [("single", words, target, "main", None) for words in (f"Eq. {number}", f"{title}, Eq. {number}")]
-    return index
-
-
-def index_equations(app: Sphinx, doctree: nodes.document) -> None:
-    """Add the index entries to a chapter: the search finds "Eq. 4" by them, since it leaves out short words."""
-    if index := entries(app.env.docname):
-        next(doctree.findall(nodes.section)).append(addnodes.index(entries=index))
-
-
-def search_unwritten(app: Sphinx) -> list[tuple[str, dict[str, Any], str]]:
-    """Give the search the index entries of the pages that this build does not write; Sphinx keeps only their words."""
-    searched, indexed = app.env._search_index_index_entries, app.env.get_domain("index").entries
-    for page in app.env.all_docs.keys() - searched.keys():
-        page_entries = [*indexed.get(page, ()), *entries(page)]
-        searched[page] = [
-            (part, to, main) for kind, words, to, main, _ in page_entries for part in split_index_msg(kind, words)
-        ]
-    return []
-
-
 def fragments() -> dict[str, str]:
     """Return the fragments by name."""
     references = {f"reference_{folder}": reference(folder) for folder in ("labels", "images")}
@@ -195,7 +159,5 @@ def fragments() -> dict[str, str]:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect to Sphinx."""
-    app.connect("doctree-read", index_equations)
     app.connect("autodoc-process-docstring", derived_in, priority=400)
-    app.connect("html-collect-pages", search_unwritten)  # before the search index is written
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -88,5 +88,5 @@ def fragments() -> dict[str, str]:
     """Return the fragments by name."""
     folder = paths.root() / "book" / "figures"
     drawn = {path.stem: wide_and_tall(path.read_text(encoding="utf-8")) for path in folder.glob("schematic-*.svg")}
-    drawn["round"] = (folder / "round.svg").read_text(encoding="utf-8")
+    drawn |= {name: (folder / f"{name}.svg").read_text(encoding="utf-8") for name in ("round", "cartoons")}
     return {name: raw(html) for name, html in (drawn | {"statuses": statuses(comparisons())}).items()}

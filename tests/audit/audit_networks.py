@@ -31,11 +31,11 @@ class Patches(nn.Module):
 
 
 class Text(nn.Module):
-    """Tokens' embeddings, their mean, a layer with a ReLU, and six classes."""
+    """Fifty tokens' embeddings, their mean, a layer with a ReLU, and six classes."""
 
-    def __init__(self, tokens=50, **options):
+    def __init__(self):
         super().__init__()
-        self.words, self.body, self.fc = nn.Embedding(tokens, 16, **options), nn.Linear(16, 32), nn.Linear(32, 6)
+        self.words, self.body, self.fc = nn.Embedding(50, 16), nn.Linear(16, 32), nn.Linear(32, 6)
 
     def forward(self, tokens):
         return self.fc(self.body(self.words(tokens).mean(1)).relu())
@@ -46,7 +46,7 @@ class Two(nn.Module):
 
     def __init__(self, two_outputs=False):
         super().__init__()
-        self.head, self.other, self.body = nn.Linear(20, 6), nn.Linear(20, 6), nn.Linear(20, 20)
+        self.head, self.other, self.body = nn.Linear(20, 7), nn.Linear(20, 7), nn.Linear(20, 20)
         self.two_outputs = two_outputs
 
     def forward(self, x):
