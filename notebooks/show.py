@@ -120,6 +120,12 @@ def number(value: Any) -> str:
     return (str(value) if isinstance(value, int) else f"{value:.3g}").replace("-", "−")
 
 
+def ends(values: Iterable[float], form: str = ".2f") -> str:
+    """Return the smallest and the largest of some numbers: "0.10 to 0.20"."""
+    numbers = [float(value) for value in values]
+    return f"{Number(min(numbers)):{form}} to {Number(max(numbers)):{form}}"
+
+
 def enumerated(values: Iterable[float], form: str = ".2f") -> str:
     """Return numbers in words: "0.10, 0.20 and −0.30"."""
     *most, last = (f"{Number(value):{form}}" for value in values)

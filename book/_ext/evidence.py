@@ -1,4 +1,4 @@
-"""A chapter's evidence page, from its modules and records; its notes are in ``notebooks/<name>/notes.py``."""
+"""A chapter's evidence page, from its modules and records; its notes are in ``notebooks/<name>/notes.md``."""
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +12,7 @@ from fedleak.files import write_text
 from fedleak_book import paths
 from fedleak_book.evidence.results import Results, figure_of
 from fedleak_book.experiments import Experiment, records, running
+from notebooks import notes
 from notebooks.show import markdown, prose
 
 Row = Mapping[str, Any]
@@ -38,16 +39,16 @@ def page(chapter: str, rows: Sequence[Row]) -> str:
     experiments: dict[str, Experiment | None] = {**running.declared(chapter), **dict.fromkeys(retired)}
     recorded = {name: records.parts(chapter, name) for name in experiments}
     facts = {name: record for of_experiment in recorded.values() for name, record in of_experiment.items()}
-    parts, notes = list[str](), _notes(chapter)
+    parts, noted = list[str](), notes.load(chapter)
     anchors = list(dict.fromkeys(row["anchor"] for row in rows))
     if rows:
         ordered = sorted(rows, key=lambda row: anchors.index(row["anchor"]))
         parts += [
             "## The paper's values beside ours\n",
             CITE.format(chapter=chapter, key=ordered[0]["id"], version=__version__),
-            *_compared(results, ordered, notes),
+            *_compared(results, ordered, noted),
         ]
-    if rest := {anchor: note for anchor, note in notes.items() if anchor not in anchors}:
+    if rest := {anchor: note for anchor, note in noted.items() if anchor not in anchors}:
         parts += ["## Notes\n", *_noted(results, rest)]
     parts += ["## Where the recorded runs come from\n", markdown(_provenance(facts)), "## The experiments\n"]
     shown = dict[Any, str]()
@@ -58,27 +59,20 @@ def page(chapter: str, rows: Sequence[Row]) -> str:
     return "\n".join(parts)
 
 
-def _notes(chapter: str) -> Mapping[str, Any]:
-    """Return the chapter's notes: by anchor of a figure or section, a function of its results that returns Markdown."""
-    if not (paths.root() / "notebooks" / chapter / "notes.py").is_file():
-        return {}
-    return running.module(chapter, "notes").NOTES
+def _noted(results: Results, noted: Mapping[str, notes.Note]) -> Iterator[str]:
+    """Yield the notes on results for which the paper prints no value, each under its title."""
+    for anchor, note in noted.items():
+        yield f"### {note.title}\n"
+        yield f"[In the chapter](#{anchor}).\n\n{prose(note.render(results))}\n"
 
 
-def _noted(results: Results, notes: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the notes on results for which the paper prints no value, each under its docstring."""
-    for anchor, note in notes.items():
-        yield f"### {(inspect.getdoc(note) or anchor).rstrip('.')}\n"
-        yield f"[In the chapter](#{anchor}).\n\n{prose(note(results))}\n"
-
-
-def _compared(results: Results, rows: Sequence[Row], notes: Mapping[str, Any]) -> Iterator[str]:
+def _compared(results: Results, rows: Sequence[Row], noted: Mapping[str, notes.Note]) -> Iterator[str]:
     for anchor, group_rows in groupby(rows, key=lambda row: row["anchor"]):
         group = list(group_rows)
         yield f"### {figure_of(group[0])}\n"
         yield f"[In the chapter](#{anchor}).\n"
-        if anchor in notes:
-            yield prose(notes[anchor](results)) + "\n"
+        if anchor in noted:
+            yield prose(noted[anchor].render(results)) + "\n"
         yield markdown(
             {
                 "What the paper says": f"{_named(row['id'])}**{row['item']}** {_plain(row['claim'])} ({row['where']}; "

@@ -3,7 +3,6 @@
 import pandas as pd
 
 from fedleak import models
-from notebooks.show import markdown
 from fedleak_book.evidence import predictions
 from fedleak_book.evidence.results import Number
 from fedleak_book.experiments.kinds import NUMBER, interval
@@ -14,11 +13,9 @@ from notebooks.arena.ranking import load_balance
 from notebooks.arena.ranking import load_networks, load_rows
 from notebooks.arena.ranking import score_waiting
 from notebooks.arena.ranking import select_trainings, split_cells
-from notebooks.arena.notes_parts import parts
 
 
-def balance(run):
-    """Benefit and cost of defences"""
+def fig_arena_balance(run):
     trades = load_balance(run)
     table = []
     for row in trades.to_dict("records"):
@@ -56,54 +53,19 @@ def balance(run):
     rlu = rlu.groupby("strength")["iacc"].mean()
     bare = select_trainings(run.best_rows("federations"))
     bare = bare.query("defence == 'none'")["accuracy"]
-    return parts(
-        f"""
-        *Reduction* is the reduction in the best attack's iAcc, with a 95 % interval over the networks; *accuracy lost* has one over the trainings.
-        An interval that contains 0 leaves the effect open; below 0 the attack, or the model, gained. The cost is that of a LeNet trained by federated averaging **under that defence** from
-        scratch. Every user holds unbalanced data: ten of 100 users in each of 300 rounds, one step on 8 samples at a rate of 0.1. There are ten
-        trainings per strength, from the same ten starts; without a defence they end at accuracies of {bare.min():.2f} to {bare.max():.2f}. (At a rate of 0.3 one
-        of ten trainings without any defence learns little in 150 rounds, so such trainings cannot measure the cost of a defence.) No network was
-        trained to convergence. Clipping bounds the norm of each tensor at 0.2, and its strength is the σ of the noise that follows.
-        It costs the same at both strengths, so the clipping causes the cost. Encryption and secure aggregation change the model only by the
-        rounding of a fixed-point encoding; we trained no network under them.
-        """,
-        markdown(table),
-        """
-        **One attacker adapts.** On trained networks *learned, adaptive* is trained for each network and each strength, on simulated
-        clients with the same defence as the real ones. It is given the kind of the defence and its strength, as a server that prescribes
-        them would be, but not the noise drawn. All other attacks read a protected update as if it were not protected.
-        """,
-        markdown(informed),
-        f"""
-        **RLU and noise.** Every attack that sums a row of the last layer's weights adds up the noise of all its entries. RLU reads the bias
-        alone: $n$ numbers, each with the noise of one entry, which it multiplies by $B$. Each count is therefore off by about $\\sigma B$: by 3 of
-        32 samples at σ = 0.1, by 10 at 0.3 and by 32 at 1. On untrained networks its iAcc is {", ".join(f"{v:.2f} at {s:g}" for s, v in rlu.items())}. Under very strong
-        noise an attack does worse than the class-prior baseline. An attacker would then shrink its counts towards the shares, as the attacker
-        informed of the noise learns to do.
-
-        **Secure aggregation is not free.** In protocols like that of {{cite:t}}`bonawitz2017secagg` the clients of a round agree on pairwise keys,
-        share secrets so that the masks of clients that drop out can be removed, and mask every parameter. This takes several additional
-        messages per round. We measured none of these costs.
-        """,
-    )
+    rlu_by_noise = ", ".join((f"{v:.2f} at {s:g}" for s, v in rlu.items()))
+    return locals()
 
 
-def wait(run):
-    """A server that waits"""
+def arena_waiting(run):
     mean = average_waiting(run)
     best = score_waiting(run)
     rounds = best.index.levels[1]
     first, last = rounds[0], rounds[-1]
-    return f"""
-    From an untrained model RLU is at {mean["untrained", first, "RLU"]:.2f} after {first} rounds, LLG at {mean["untrained", first, "LLG"]:.2f} (after {last}:
-    {mean["untrained", last, "LLG"]:.2f}) and LLG+ at {mean["untrained", first, "LLG+"]:.2f} (after {last}: {mean["untrained", last, "LLG+"]:.2f}). On a trained model
-    the best attack recovers {best["trained", first]:.2f} after {first} rounds and {best["trained", last]:.2f} after {last}. Each round brings new images of the same labels;
-    whether these explain the gain was not tested. Clients whose labels change were not measured.
-    """
+    return locals()
 
 
-def noise(run):
-    """Effect of noise"""
+def arena_noise(run):
     table = (
         {
             "participants": row["participants"],
@@ -118,32 +80,20 @@ def noise(run):
         }
         for row in compare_noise(run)
     )
-    return parts(
-        "150 rounds, each training also without noise, from the same start and with the same users. A cost below 0 is a gain.",
-        markdown(table),
-        """
-        At the rate 0.1 noise makes slow trainings learn sooner here; why was not tested. On an untrained LeNet only σ = 1 stops the
-        best attack. To keep the noise at 0.01 per round then takes 100 participants at $\\eta=0.1$ and, by the rule, 900 at $\\eta=0.3$. With ten participants the training fails first.
-        """,
-    )
+    return locals()
 
 
-def knowledge(run):
-    """Value of knowledge"""
+def fig_arena_ladder(run):
     rows = load_rows(run, "ladder").query(
         "state == 'trained' and rung == '+ many images a class'"
     )
     ((_, wide, cell),) = split_cells(rows, ["rung"])
     gap = average_by_network(wide["learned"] - wide["LLG"], cell)
-    return f"""
-    On trained LeNets the learned attacker's lead over LLG, which needs the gradients alone, is
-    {Number(gap.mean(), *interval(gap, NUMBER)):+.2f ci} over the three networks. {{ref}}`Ten more networks <arena-anew>` show its leads over better rivals. Auxiliary data give the mean softmax of each class. On a trained network the mean over a client's few
-    images can differ from the class mean; {{ref}}`the chapter on RLU <tab-rlu-own>` measures the effect.
-    """
+    lead = Number(gap.mean(), *interval(gap, NUMBER))
+    return locals()
 
 
-def refused(run):
-    """Rejected updates"""
+def arena_refused(run):
     tables = load_networks(run), load_rows(run, "schemes"), load_rows(run, "defences")
     out = pd.concat(tables, ignore_index=True).query("iacc.isna()")
     why = (
@@ -158,10 +108,7 @@ def refused(run):
         networks=("network", lambda n: ", ".join(dict.fromkeys(n))),
         updates=("trial", "size"),
     )
-    return parts(
-        "iDLG reads a single sample, GI predicts each label at most once, RLG needs fewer directions than classes less one, and our reimplementation of SPEAR splits at most 16 samples. The registry and the attacks reject other batches. DLG, which optimises labels along with images, takes minutes for one batch of this size and is in {doc}`the chapter on LLG </notebooks/llg>`. The learned attacker takes part where the network is trained and the update is of one step.",
-        markdown(out.reset_index().to_dict("records")),
-    )
+    return locals()
 
 
 def of_others(run):
@@ -188,9 +135,6 @@ def of_others(run):
     """
 
 
-def expected(run):
-    """Every prediction and its outcome"""
-    return parts(
-        "Each was written before the rows that decide it were recorded. L1 to L3 were written after chapter 7 and after the experiment on soft labels; L4 to L8 before the attacker met the deep networks; A2 before any of the ten LeNets was trained; T1 to T3 before the version that reads rows had attacked a network here; T4 and T5 after the three networks of each kind, before any of the ten was trained; R1 to R15 after runs of seconds on other images and networks; N1 and N2 before their controls were recorded; K1 to K8 before the run, but after a timing run that showed which attacks reject updates (K5).",
-        markdown(predictions.table(run, *predictions.ids(run), anchors=True)),
-    )
+def arena_expected(run):
+    outcomes = predictions.table(run, *predictions.ids(run), anchors=True)
+    return locals()

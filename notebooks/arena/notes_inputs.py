@@ -1,7 +1,7 @@
 """The arena: notes on soft labels, and on what attackers know and see."""
 
 from fedleak import models
-from notebooks.show import enumerated, markdown
+from notebooks.show import enumerated
 from fedleak_book.evidence.results import Number
 from fedleak_book.experiments.kinds import NUMBER, interval
 from notebooks.arena import ranking
@@ -12,12 +12,11 @@ from notebooks.arena.ranking import find_best, keep_complete
 from notebooks.arena.ranking import load_kinds, load_labellings
 from notebooks.arena.ranking import load_rows
 from notebooks.arena.ranking import score_baseline
-from notebooks.arena.notes_parts import numbers, parts
+from notebooks.arena.notes_parts import numbers
 from notebooks.arena.updates import KINDS
 
 
-def soft(run):
-    """Labels that are not one-hot"""
+def arena_softened(run):
     rows = load_labellings(run)
     by = ["labelling", "state", "batch_size"]
     untold = rows[~rows["attack"].str.endswith(", told")]
@@ -66,24 +65,8 @@ def soft(run):
         name: f"{enumerated([mean[name, MIXED, s] for s in (small, large)])} of mixed labels, after {enumerated([mean[name, hard, s] for s in (small, large)])}"
         for name in ("LLG", "RLU", WHOLE_HEAD, "learned")
     }
-    return parts(
-        "The best attack that is uninformed of the smoothing, by kind of label, with $\\varepsilon = 0.1$ and $\\alpha = 1$.",
-        markdown(table),
-        f"""
-        **Attacks given $\\varepsilon$**, on the same images and three networks, compared with one-hot labels: {"; ".join(informed)}. We predicted 0.95. The network is
-        less sure than the argument assumes, and the variation of its softmax between images is noise on
-        $\\varepsilon(\\mathbf y-1/n)$. The network was trained without smoothing. We did not attack one trained with smoothing, where $\\mathbf p$ would be
-        near $\\tilde{{\\mathbf y}}$.
-
-        **Mixup** gives each label away once with λ and once with $1-\\lambda$, so that the mean of the mixed labels is the mean of the labels; it
-        changes the images and the softmax alone. At B = {small} and {large}, {"; ".join(f"{name} finds {text}" for name, text in mixed.items())} of one-hot
-        ones. The whole head, the learned attacker and RLU all use gradients of unmixed images. Why only the first two lose accuracy
-        was not tested. SPEAR (reimplemented) searches for the samples and not for their labels. From the trained network it splits {split["trained", MIXED]} mixed
-        batches of 8, {split["trained", hard]} one-hot and {split["trained", SMOOTHED]} smoothed ones; from the untrained one {split["untrained", MIXED]},
-        {split["untrained", hard]} and {split["untrained", SMOOTHED]}. In an earlier record, from the same seeds on another processor, training
-        rounded differently; means of its trained cells differ by up to six points.
-        """,
-    )
+    mixup = "; ".join((f"{name} finds {text}" for name, text in mixed.items()))
+    return locals()
 
 
 def split_rows(run):
@@ -94,8 +77,7 @@ def split_rows(run):
     return split.groupby(["state", "data"])["iacc"].agg(["count", "size", "min"])
 
 
-def inputs(run):
-    """Texts and rows of tables"""
+def fig_arena_inputs(run):
     eight = split_rows(run).loc["trained"]
     whole = ", ".join(
         f"{row['count']:.0f} of {row['size']:.0f} of {data}"
@@ -137,31 +119,11 @@ def inputs(run):
     traces = run.best("traces")
     traces = traces[["data", "state", "batch_size", "idle", "named", "wrong", "n"]]
     traces = traces.rename(columns={"idle": "units at 0", "batch_size": "B"})
-    return parts(
-        f"""
-        The texts are names of languages, countries, currencies and scripts in ten languages. A sample is one name, cut or padded to 32 bytes;
-        its label is the language. Names that two of the languages share are left out. The network has an embedding
-        of 32 numbers per byte, 64 convolutions over three bytes, their maxima over the text, 64 units with a ReLU and the outputs. It is
-        trained as LeNet is. The tables have 178 and 569 rows, with standardised columns; their network is FCN-3 with 256 and 128 units,
-        trained in 50 steps. The attacker has 500 names, 36 rows or 114 rows. Five networks of each kind are trained. Their
-        accuracy on data that they were not trained on: {right}. The twenty updates of a cell come from five trained
-        networks: six each from three of them, and one each from two.
-
-        The table shows the best attack that reads the update. MNIST is LeNet's, from the records of the boards and of the schemes.
-        """,
-        markdown(table),
-        f"From the trained networks' batches of eight, SPEAR (reimplemented) splits {whole}, without a wrong label. Attacks that rejected updates, with the reason:",
-        markdown(out.reset_index().to_dict("records")),
-        """
-        **Other traces in an update.** *units at 0*: the share of the last layer's inputs that are 0 for all samples of the batch (their column of its gradient is 0).
-        For texts, *named* is the share of the bytes in the batch whose row of the embedding moves, and *wrong* the share of moving rows whose byte is not in the batch.
-        """,
-        markdown(numbers(traces)),
-    )
+    traces_text = numbers(traces)
+    return locals()
 
 
-def modes(run):
-    """Networks in training mode"""
+def arena_modes(run):
     by = ["net", "state", "client", "attacker"]
     table = (
         {
@@ -174,11 +136,4 @@ def modes(run):
         }
         for row in find_best(ranking.load_modes(run), by, READERS).to_dict("records")
     )
-    return parts(
-        """
-        Dropout before the last layer, or batch norm after both convolutions; B = 32, unbalanced batches. Where the client is in training
-        mode, the attacker passes its 500 images in evaluation mode and, for batch norm, also in training mode, in one batch. Deep networks
-        were not measured in training mode.
-        """,
-        markdown(table),
-    )
+    return locals()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from networks import LoRA
 from torch import nn
 
 from fedleak.attacks.labels import adapter
@@ -62,7 +63,7 @@ def test_the_rows_direction_tells_one_sample_of_two_classes(kind):
     if kind == "bias":
         head.bias.requires_grad_(True)
     else:
-        model = nn.Sequential(model[0], model[1], Adapted(head))
+        model = nn.Sequential(model[0], model[1], LoRA(head))
     aux = Images(torch.rand(40, 12), torch.arange(40) % 2)
     for x, y in zip(torch.rand(20, 1, 12), torch.arange(20) % 2, strict=True):
         loss = nn.functional.cross_entropy(model(x), y[None])
@@ -70,16 +71,3 @@ def test_the_rows_direction_tells_one_sample_of_two_classes(kind):
         tensors = dict(zip(trained, torch.autograd.grad(loss, [*trained.values()]), strict=True))
         counts = adapter.prepare(model, aux).recover(Update(tensors, "gradient", 1)).counts
         assert counts.argmax() == y
-
-
-class Adapted(nn.Linear):
-    """A frozen layer and a low-rank addition to it."""
-
-    def __init__(self, layer):
-        super().__init__(layer.in_features, layer.out_features, bias=False)
-        self.weight = nn.Parameter(layer.weight.detach().clone(), requires_grad=False)
-        self.down = nn.Parameter(torch.rand(3, layer.in_features), requires_grad=False)
-        self.up = nn.Parameter(torch.zeros(layer.out_features, 3))
-
-    def forward(self, x):
-        return super().forward(x) + x @ self.down.T @ self.up.T

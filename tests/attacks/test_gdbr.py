@@ -13,7 +13,7 @@ from fedleak import WithheldParameter, metrics
 from fedleak.attacks.labels import gdbr
 from fedleak.attacks.labels.bridge import crossing
 from fedleak.attacks.registry import RESTRICTED, get
-from fedleak.data import Images
+from fedleak.data import load
 from fedleak.federated import fedsgd
 from fedleak.models import build, chain, positive_
 
@@ -118,16 +118,8 @@ def test_one_vector_scales_every_sample_alone():
     assert spread["whitened"] < spread["one vector"]
 
 
-def digits():
-    generator = torch.Generator().manual_seed(0)
-    patterns = torch.rand(10, 1, 28, 28, generator=generator)
-    y = torch.arange(600) % 10
-    x = (patterns[y] + 0.2 * torch.randn(600, 1, 28, 28, generator=generator)).clamp(0, 1)
-    return Images(x, y, tuple("abcdefghij"), "patterns", "train", False, "made here", "none")
-
-
 def test_lenet_with_the_last_layer_withheld():
-    pool = digits()
+    pool = load("synthetic", shape=(1, 28, 28), n_classes=10, count=600)
     model = build("lenet", (1, 28, 28), 10, seed=0, init="positive")
     y = torch.tensor([0] * 20 + [1] * 10 + [7] * 34)
     index = torch.stack([pool.of_class(int(c))[i % 30] for i, c in enumerate(y)])

@@ -121,20 +121,6 @@ def test_minimise_solves_what_can_be_solved_by_hand():
     torch.testing.assert_close(minima, torch.tensor([[0.2, 0.3, 0.5], [1.0, 0, 0]]).double(), atol=1e-6, rtol=0)
 
 
-@pytest.mark.slow
-def test_who_knows_of_one_class_names_one_class(attacker):
-    def single(batches, batch_size, n_classes, generator):
-        return torch.randint(n_classes, (batches, 1), generator=generator).expand(-1, batch_size)
-
-    informed = learned.train(MODEL, pool(), B, iterations=60, prior=single)
-    updates, truth = drawn(60, seed=21, composition="single")
-    right = [torch.equal(informed.read(u, MODEL).counts, t) for u, t in zip(updates, truth, strict=True)]
-    assert sum(right) > 0.95 * len(right)
-    mixed, _ = drawn(20, seed=22, composition="balanced")  # its simulation has no such batches
-    named = [[(reader.read(u, MODEL).counts > 0).sum().item() for u in mixed] for reader in (informed, attacker)]
-    assert sum(named[0]) < sum(named[1])
-
-
 def test_a_single_sample_is_named_exactly():
     """The row of its class is the one that is negative: there is one answer, and nothing to be unsure about."""
     attacker = learned.train(MODEL, pool(), 1, iterations=40, batches=64)

@@ -68,8 +68,8 @@ def test_running_statistics_exclude_pixels():
 
 
 def test_noted_example_inputs_exclude_pixels():
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Sigmoid(), nn.Flatten(), nn.Linear(32, 3))
-    model.input_shape, model.example_inputs = SHAPE, 3 * pixels() - 1
+    model = convolutional()
+    model.example_inputs = 3 * pixels() - 1
     assert len(invert(model, pixels())) == 1
 
 

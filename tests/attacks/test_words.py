@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from networks import Text
 from torch import nn
 
 from fedleak.attacks import words
@@ -34,18 +35,6 @@ def test_one_row_at_rest_is_no_weight_decay(model):
     model.input_shape = (3,)
     with pytest.raises(ValueError, match="all rows"):
         words.recover(update(model, [*range(39)], 0.01), model)
-
-
-class Text(nn.Module):
-    """Fifty tokens' embeddings, their mean, a layer with a ReLU, and six classes."""
-
-    def __init__(self, tokens=50, **options):
-        super().__init__()
-        torch.manual_seed(0)
-        self.words, self.body, self.fc = nn.Embedding(tokens, 16, **options), nn.Linear(16, 32), nn.Linear(32, 6)
-
-    def forward(self, tokens):
-        return self.fc(self.body(self.words(tokens).mean(1)).relu())
 
 
 def train_by_sgd(model, tokens, steps, **options):

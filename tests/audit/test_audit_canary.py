@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from audit_networks import mlp
+from networks import mlp
 from runs import network, train
 
 from fedleak.audit import Setup, audit, audit_run, canary, guard

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from audit_networks import LoRA, Patches, Peft, Residual, Text, Tied, Two, WideAndDeep, Wrapped, bias_alone, frozen, mlp
+from networks import LoRA, Patches, Peft, Residual, Text, Tied, Two, WideAndDeep, Wrapped, bias_alone, frozen, mlp
 from runs import train
 from torch import nn
 from torchvision.models import resnet18
@@ -221,16 +221,6 @@ def test_a_last_layer_that_never_moved_is_not_read(tmp_path):
     report = audit_run(tmp_path, setup_of(Wrapped))
     assert report.ranking() == ["GDBR"], "which reads the layer below"
     assert "gradient of the last layer's weights" in dict(report.untried)["LLG"]
-
-
-def test_an_adapters_contributions_are_its_gradient():
-    case = prepare(Setup(model=lambda: Wrapped(lambda h: LoRA(h, False), False), shape=(20,), batch_size=4))
-    few = case.aux.take(torch.arange(4))
-    from fedleak.federated import fedsgd
-
-    update = fedsgd(case.attacked.model, few.x, few.y)
-    mine = adapter.compute_sample_gradients(case.attacked.model, ["head.B"], few).mean(0)
-    torch.testing.assert_close(mine, update.gradient("head.B").double(), atol=1e-6, rtol=1e-4)
 
 
 def test_several_local_steps_of_an_adapter_are_read():

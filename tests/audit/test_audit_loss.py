@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from audit_networks import Residual
+from networks import Residual
 from torch import nn
 from torch.nn import functional as F
 

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from audit_networks import Residual, Text, mlp
+from networks import Residual, Text, mlp
 from torch import nn
 from torchvision import models as vision
 

@@ -4,7 +4,7 @@ import html.parser
 import re
 
 import pytest
-from audit_networks import Residual, mlp
+from networks import Residual, mlp
 
 from fedleak.attacks.registry import all_attacks
 from fedleak.audit import Setup, audit

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 import torch
-from audit_networks import Residual, mlp
+from networks import Residual, mlp
 from torch import nn
 
 from fedleak.attacks.contest import Attempt

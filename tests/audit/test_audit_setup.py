@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 import torch
-from audit_networks import Text, Two, WideAndDeep, mlp
+from networks import Text, Two, WideAndDeep, mlp
 from torch import nn
 
 from fedleak.attacks.registry import MALICIOUS_AGGREGATOR, WITH_AUXILIARY
@@ -100,7 +100,7 @@ def test_a_wrong_name_of_the_head_is_refused_and_the_right_one_read():
     with pytest.raises(ValueError, match=r"set model\.head_name"):
         prepare(Setup(model=model, shape=(20,)))
     model.head_name = "head"
-    assert prepare(Setup(model=model, shape=(20,))).classifier.n_classes == 7
+    assert prepare(Setup(model=model, shape=(20,))).classifier.n_classes == 6
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import functools
 
 import pytest
 import torch
-from audit_networks import Text
+from networks import Text
 from runs import train
 from torch import nn
 

@@ -8,6 +8,7 @@ import evidence
 import pandas as pd
 import pytest
 from fresh_modules import forget
+from jinja2 import UndefinedError
 
 from fedleak_book import paths
 from fedleak_book.commands import experiments as commands
@@ -205,25 +206,30 @@ def test_a_record_outlives_its_code(recorded, tiny):
         commands.record("tiny", ["nothing"])
 
 
-NOTES = """def far(run):
-    '''How far it goes.'''
-    return f"Up to {len(run.measured)}."
+NOTES = """# tab-tiny-1: Table 1
 
+Beside its values.
 
-def own(run):
-    '''Table 1.'''
-    return "Beside its values."
+# fig-far: How far it goes
 
-
-NOTES = {"tab-tiny-1": own, "fig-far": far}
+Up to {{ -claims | f(".1f") }}.
 """
 
 
 def test_notes_stand_with_their_values_or_alone(recorded, tiny):
-    (tiny / "notebooks/tiny/notes.py").write_text(NOTES)
+    (tiny / "notebooks/tiny/notes.md").write_text(NOTES)
+    (tiny / "notebooks/tiny/notes.py").write_text(
+        "def fig_far(run):\n    claims = len(run.measured) / 2\n    return locals()"
+    )
     values, rest = page("tiny").split("## Where the recorded runs come from")[0].split("## Notes")
     assert "Beside its values." in values
-    assert rest.strip() == "### How far it goes\n\n[In the chapter](#fig-far).\n\nUp to 3."
+    assert rest.strip() == "### How far it goes\n\n[In the chapter](#fig-far).\n\nUp to −1.5."
+
+
+def test_a_note_with_a_name_that_nothing_defines_is_an_error(recorded, tiny):
+    (tiny / "notebooks/tiny/notes.md").write_text("# fig-far: How far it goes\n\nUp to {{ claims }}.")
+    with pytest.raises(UndefinedError, match="claims"):
+        page("tiny")
 
 
 @pytest.mark.parametrize(

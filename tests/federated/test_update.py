@@ -94,7 +94,8 @@ def test_states_that_do_not_go_together():
 
 
 def test_what_is_no_parameter_is_named():
-    for value in (None, np.zeros(2), torch.zeros(2).int(), torch.eye(2).to_sparse()):
+    zero = torch.zeros(2)
+    for value in (None, np.zeros(2), zero.int(), zero > 0, zero + 1j, zero.to_sparse(), zero.to("meta")):
         with pytest.raises(ValueError, match="'odd'"):
             update(tensors={"w": torch.zeros(2), "odd": value})
 
@@ -119,9 +120,12 @@ def test_what_is_withheld_is_named_and_the_rest_is_kept():
     [
         ({"kind": "weights"}, "kind"),
         ({"samples": 0}, "samples"),
+        ({"samples": 2.5}, "samples"),
+        ({"steps": True}, "steps"),
         ({"steps": 7}, "7 steps"),
         ({"samples": 10**9}, "1,000,000,000"),
         ({"lr": float("inf")}, "learning rate"),
+        ({"lr": "0.1"}, "learning rate"),
         ({"tensors": [1]}, "tensors"),
         ({"tensors": {3: torch.zeros(1)}}, "names"),
         ({"kind": "delta"}, "lr"),

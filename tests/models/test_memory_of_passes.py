@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from networks import LoRA
 from torch import nn
 
 from fedleak.attacks.labels import adapter
 from fedleak.data import Images
+from fedleak.federated import fedsgd
 from fedleak.models import head_pass, passes
 from fedleak.models.memory import unchanged
 from fedleak.models.passes import bytes_per_sample, in_order, places_at_once
@@ -63,25 +65,15 @@ def test_a_remembered_pass_does_not_hold_its_inputs():
         assert all(isinstance(digest, bytes) for digest in passes._passes(model))
 
 
-class Adapted(nn.Module):
-    def __init__(self, *, norm):
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5) if norm else nn.Tanh())
-        self.base, self.low, self.up = nn.Linear(5, 3), nn.Linear(5, 2, bias=False), nn.Linear(2, 3, bias=False)
-        self.base.requires_grad_(False)
-
-    def forward(self, x):
-        x = self.body(x)
-        return self.base(x) + self.up(self.low(x))
-
-
 @pytest.mark.parametrize("norm", [True, False])
 def test_pieces_of_an_adapters_gradients_are_those_at_once(monkeypatch, norm):
     torch.manual_seed(0)
-    model, aux = Adapted(norm=norm).double(), Images(torch.rand(12, 6), torch.arange(12) % 3)
-    names = ["up.weight"]
+    layers = nn.Linear(6, 5), nn.BatchNorm1d(5) if norm else nn.Tanh(), LoRA(nn.Linear(5, 3), fresh=False)
+    model, aux = nn.Sequential(*layers).double(), Images(torch.rand(12, 6), torch.arange(12) % 3)
+    names = ["2.B"]
     whole = adapter.compute_sample_gradients(model, names, aux)
     means = adapter.compute_class_gradients(model, names, aux)
     torch.testing.assert_close(means, torch.stack([whole[aux.y == k].mean(0) for k in range(3)]))
+    torch.testing.assert_close(whole.mean(0), fedsgd(model, aux.x.double(), aux.y).gradient("2.B"))
     monkeypatch.setattr(adapter, "SAMPLES_AT_ONCE", 5)
     torch.testing.assert_close(adapter.compute_sample_gradients(model, names, aux), whole)

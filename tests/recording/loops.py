@@ -1,12 +1,15 @@
 """Training loops as people write them, by name; each is recorded, and says whether its round is measured.
 
+One loop for each way through the recorder: whatever else a loss or an optimiser adds is found by the same comparison.
 A loop takes a model, its optimiser, its samples and `saw`, trains, and returns nothing.
 """
 
+import copy
 from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
+from networks import Tied
 from torch import nn
 from torch.nn import functional as F
 
@@ -75,13 +78,14 @@ def plain(loss=F.cross_entropy, splits=2, *, forward=lambda m, x: m(x), backward
     return run
 
 
-def with_model(loss, splits=4):
-    """The usual loop, with a loss of the logits, the labels, the model and its inputs."""
-    return plain(lambda z, y: loss(z[0], y, *z[1:]), splits, forward=lambda m, x: (m(x), m, x))
-
-
 def add(name, measured=True, network=mlp, optimiser=None, **parts):
     loop(name, measured, network, optimiser)(plain(**parts))
+
+
+def add_loss(name, loss, measured=False):
+    """Add the usual loop with a loss of the logits, the labels, the model and its inputs, at a rate that shows it."""
+    run = plain(lambda z, y: loss(z[0], y, *z[1:]), 4, forward=lambda m, x: (m(x), m, x))
+    loop(name, measured, optimiser=Optimisers(lr=0.1))(run)
 
 
 def sequential(*layers):
@@ -120,14 +124,10 @@ add("Nesterov", optimiser=Optimisers(momentum=0.9, nesterov=True))
 add("weight decay", optimiser=Optimisers(weight_decay=0.1), splits=1)
 add("weight decay with momentum", optimiser=Optimisers(weight_decay=0.05, momentum=0.5))
 add("dampening", False, optimiser=Optimisers(momentum=0.5, dampening=0.5), splits=3)
-add("maximize the negative", False, optimiser=Optimisers(maximize=True), loss=lambda z, y: -F.cross_entropy(z, y))
 add("maximize", False, optimiser=Optimisers(maximize=True))
 add("gradient ascent", False, loss=lambda z, y: -F.cross_entropy(z, y))
-add("foreach", optimiser=Optimisers(foreach=True, momentum=0.9))
-add("fused", optimiser=Optimisers(fused=True, momentum=0.9))
 add("rate as a tensor", optimiser=Optimisers(lr=torch.tensor(RATE)))
-for kind in ("Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "RAdam", "Adamax", "Rprop", "Adadelta"):
-    add(kind, False, optimiser=Optimisers(getattr(torch.optim, kind)))
+add("Adam", False, optimiser=Optimisers(torch.optim.Adam))
 
 
 class SignSGD(torch.optim.SGD):
@@ -138,19 +138,7 @@ class SignSGD(torch.optim.SGD):
         return super().step()
 
 
-class Reimplemented(torch.optim.Optimizer):
-    def __init__(self, params, lr):
-        super().__init__(params, {"lr": lr})
-
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            for p in group["params"]:
-                p -= group["lr"] * p.grad
-
-
 add("a subclass that takes signs", False, optimiser=Optimisers(SignSGD))
-add("SGD written anew", optimiser=Optimisers(Reimplemented))
 
 
 def grouped(**head):
@@ -160,6 +148,7 @@ def grouped(**head):
 add("the head's own rate", optimiser=grouped(lr=10 * RATE))
 add("the head's own momentum", optimiser=grouped(momentum=0.9))
 add("bias without decay", optimiser=grouped(weight_decay=0.01))
+add("biases alone", optimiser=lambda m: torch.optim.SGD([p for p in m.parameters() if p.dim() == 1], 10 * RATE))
 
 
 def warm(model):
@@ -173,41 +162,27 @@ def warm(model):
 add("velocity of an earlier round", False, optimiser=warm)
 
 
-@loop("L-BFGS", False, optimiser=Optimisers(torch.optim.LBFGS, lr=0.1, max_iter=3))
-def _(model, optimiser, x, y, saw):
-    def closure():
-        optimiser.zero_grad()
-        value = F.cross_entropy(model(x), y)
-        value.backward()
-        return value
-
-    saw(y)
-    optimiser.step(closure)
-
-
 # Schedules, clipping, and what else happens between the steps
-def scheduled(gamma):
+def scheduled(gamma, epochs=1):
+    """Change the rate after every step, or after every epoch of several."""
+
     def run(model, optimiser, x, y, saw):
         schedule = torch.optim.lr_scheduler.StepLR(optimiser, 1, gamma)
-        plain(splits=4, after=lambda *_: schedule.step())(model, optimiser, x, y, saw)
+        every_step = (lambda *_: schedule.step()) if epochs == 1 else None
+        for _ in range(epochs):
+            plain(splits=4, after=every_step)(model, optimiser, x, y, saw)
+            schedule.step()
 
     return run
 
 
 loop("a schedule inside", False)(scheduled(0.3))
 loop("a slow schedule")(scheduled(0.95))
+loop("a rate by epoch", optimiser=Optimisers(lr=0.1))(scheduled(0.5, epochs=3))
 add("clipped norm", False, backward=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 0.05))
 add("clipped norm, bound not reached", backward=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 100.0))
-add("clipped values", False, backward=lambda m: nn.utils.clip_grad_value_(m.parameters(), 0.005))
-
-
-@torch.no_grad()
-def noise(model):
-    for p in model.parameters():
-        p.grad += 0.01 * torch.randn(p.shape, generator=torch.Generator().manual_seed(0))
-
-
-add("noise on gradients", False, backward=noise)
+add("SCAFFOLD", False, splits=4, backward=lambda m: [p.grad.add_(0.02) for p in m.parameters()])
+add("sparse gradients", False, backward=lambda m: [p.grad.mul_(p.grad.abs() > 0.01) for p in m.parameters()])
 
 
 @torch.no_grad()
@@ -304,31 +279,113 @@ add("log-softmax inside", network=lambda: Parts(lambda m, x: simple(m, x).log_so
 add("class weights", False, loss=lambda z, y: F.cross_entropy(z, y, weight=WEIGHT))
 add("label smoothing", False, loss=lambda z, y: F.cross_entropy(z, y, label_smoothing=0.1))
 add("focal", False, loss=lambda z, y: ((1 - (c := -F.cross_entropy(z, y, reduction="none")).exp()) ** 2 * -c).mean())
+add("hard examples alone", False, loss=lambda z, y: F.cross_entropy(z, y, reduction="none").topk(4).values.mean())
 add("BCE", False, loss=lambda z, y: F.binary_cross_entropy_with_logits(z, F.one_hot(y, CLASSES).float()))
-add("squared error", False, loss=lambda z, y: F.mse_loss(z, F.one_hot(y, CLASSES).float()))
-add("hinge", False, loss=F.multi_margin_loss)
-add("distillation", False, loss=lambda z, y: F.kl_div(z.log_softmax(1), torch.full_like(z, 1 / CLASSES).softmax(1)))
 mixed = torch.randperm(B // 2, generator=torch.Generator().manual_seed(1))
 add("mixup", False, loss=lambda z, y: 0.7 * F.cross_entropy(z, y) + 0.3 * F.cross_entropy(z, y[mixed]))
 add("ignored labels", loss=lambda z, y: F.cross_entropy(z, torch.where(y == 5, -100, y)), labels=lambda y: y[y != 5])
 add("temperature", False, loss=lambda z, y: F.cross_entropy(z / 3, y))
-squares = lambda z, y, m, x: F.cross_entropy(z, y) + 0.1 * sum(p.square().sum() for p in m.parameters())
-loop("a penalty on the weights", False)(with_model(squares))
+add("a prior added in place", False, loss=lambda z, y: F.cross_entropy(z.add_(WEIGHT), y))
+
+
+def adversarial(z, y, m, x):
+    """Train on inputs that were changed to raise the loss."""
+    x = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(F.cross_entropy(m(x), y), x)
+    return F.cross_entropy(m((x + 0.1 * slope.sign()).detach()), y)
+
+
+def penalised(z, y, m, x):
+    x = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(F.cross_entropy(m(x), y), x, create_graph=True)
+    return F.cross_entropy(z, y) + slope.square().sum()
+
+
+add_loss("FedProx", lambda z, y, m, x: F.cross_entropy(z, y) + 0.1 * sum(p.square().sum() for p in m.parameters()))
+add_loss("features' size", lambda z, y, m, x: F.cross_entropy(z, y) + 0.3 * m[:-1](x).square().mean())
+add_loss("gradient penalty", penalised)
+add_loss("adversarial inputs", adversarial, measured=True)
+add_loss("two views", lambda z, y, m, x: (F.cross_entropy(z, y) + F.cross_entropy(m(x + 0.1), y)) / 2, measured=True)
+
+
+# Steps in other clothes
+@loop("Ditto, one optimiser")
+def _(model, optimiser, x, y, saw):
+    personal = copy.deepcopy(model)
+    optimiser.add_param_group({"params": list(personal.parameters())})
+    plain(splits=4)(model, optimiser, x, y, saw)
+    plain(splits=4)(personal, optimiser, x, y, lambda _: None)
+
+
+@loop("K steps on a batch")
+def _(model, optimiser, x, y, saw):
+    """pFedMe without its penalty, on a batch that is shown once."""
+    for part in torch.arange(len(y)).chunk(4):
+        saw(y[part])
+        plain(splits=1, epochs=3)(model, optimiser, x[part], y[part], lambda _: None)
+
+
+@loop("FedRep, one optimiser")
+def _(model, optimiser, x, y, saw):
+    """The head is trained first, then the body, on the same samples."""
+    for trained in (2, 0):
+        model.requires_grad_(False)
+        model[trained].requires_grad_(True)
+        plain(splits=4)(model, optimiser, x, y, saw)
+    model.requires_grad_(True)
+
+
+@loop("a batch that is left out")
+def _(model, optimiser, x, y, saw):
+    """PFLlib leaves out a last batch of one sample, which its loader has shown."""
+    saw(y[:1])
+    plain(splits=2)(model, optimiser, x, y, saw)
+
+
+@loop("a pass to look")
+def _(model, optimiser, x, y, saw):
+    """Log the loss of a pass of its own, with gradients, on the batch that is trained on."""
+    for part in torch.arange(len(y)).chunk(2):
+        saw(y[part])
+        F.cross_entropy(model(x[part]), y[part]).item()
+        plain(splits=1)(model, optimiser, x[part], y[part], lambda _: None)
+
+
+@loop("one step by hand")
+def _(model, optimiser, x, y, saw):
+    saw(y)
+    F.cross_entropy(model(x), y).backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 0.3 * p.grad
 
 
 # Models and wrappers
 add("no bias", network=lambda: Parts(simple, lambda: nn.Linear(32, CLASSES, bias=False)))
 add("batch norm and dropout", network=sequential(lambda: nn.BatchNorm1d(32), lambda: nn.Dropout(0.5)))
 add("a frozen body", network=lambda: (m := mlp(), m[0].requires_grad_(False))[0])
+add("a frozen head", network=lambda: (m := mlp(), m[2].requires_grad_(False))[0])
+add("a tied head", network=lambda: (torch.manual_seed(0), Tied("embed"))[1], forward=lambda m, x: m((6 * x).long()))
 add(
     "a dictionary of outputs",
     network=lambda: Parts(lambda m, x: {"loss": None, "logits": simple(m, x)}),
     forward=lambda m, x: m(x)["logits"],
 )
+add(
+    "features, projection, logits",
+    network=lambda: Parts(lambda m, x: (m.body(x), m.other(m.body(x)), simple(m, x)), other=nn.Linear(32, 8)),
+    forward=lambda m, x: m(x)[2],
+)
 add("layers called one by one", network=lambda: Parts(simple), forward=lambda m, x: m.fc(m.body(x)))
 add("data parallel", network=lambda: nn.DataParallel(mlp()))
 add("double precision", network=lambda: mlp().double(), forward=lambda m, x: m(x.double()))
 add("bfloat16", False, network=lambda: mlp().bfloat16(), forward=lambda m, x: m(x.bfloat16()))
+add("outputs times 1/8", False, optimiser=Optimisers(lr=0.1), network=lambda: Parts(lambda m, x: simple(m, x) / 8))
+add(
+    "a learned scale behind the head",
+    False,
+    network=lambda: Parts(lambda m, x: simple(m, x) * m.scale, scale=nn.Parameter(torch.ones(CLASSES))),
+)
 add(
     "a cosine head",
     False,
@@ -353,6 +410,3 @@ def _(model, optimiser, x, y, saw):
         model(x)  # nor a backward pass
 
     plain(after=look)(model, optimiser, x, y, saw)
-
-
-add("a module as loss", loss=nn.CrossEntropyLoss())

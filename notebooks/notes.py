@@ -1,0 +1,70 @@
+"""Notes of the evidence pages: templates in ``notebooks/<chapter>/notes.md``, filled with the numbers of the records.
+
+A note begins with a line ``# ANCHOR: TITLE``, the anchor being that of its figure or section in the chapter. Its text
+is Markdown with Jinja: ``{{ cell("fig2", "spread", init="positive") | f(".2f ci") }}`` is a number of a record with its
+interval. What takes more is a variable of the function in ``notes*.py`` that has the anchor's name (``fig_llg_4`` for
+``fig-llg-4``) and returns its variables.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, StrictUndefined
+
+from fedleak_book import paths
+from fedleak_book.evidence.results import Number, Results
+from fedleak_book.evidence.verdicts import tally
+from fedleak_book.experiments import running
+from notebooks.show import ends, enumerated, markdown
+
+HEADING = re.compile(r"^# ([\w-]+): (.*)$", re.M)
+
+
+@dataclass(frozen=True)
+class Note:
+    """A note of an evidence page: its title, its template, and the function that returns its variables, if it has any."""
+
+    title: str
+    template: str
+    variables: Callable[[Results], Mapping[str, Any]] | None
+
+    def render(self, run: Results) -> str:
+        """Return the note as Markdown, its numbers from the records; a number that was not measured is a `ValueError`."""
+        known = dict(run=run, cell=run.cell, by_trial=run.by_trial, mean=run.mean)
+        known |= self.variables(run) if self.variables else {}
+        return ENVIRONMENT.from_string(self.template).render(known)
+
+
+def load(chapter: str) -> dict[str, Note]:
+    """Read the notes of a chapter by anchor, in their order; none if it has no file of them."""
+    path = paths.root() / "notebooks" / chapter / "notes.md"
+    if not path.is_file():
+        return {}
+    functions = dict[str, Any]()
+    for module in sorted(path.parent.glob("notes*.py")):
+        functions |= vars(running.module(chapter, module.stem))
+    _, *parts = HEADING.split(path.read_text(encoding="utf-8"))
+    notes = {}
+    for anchor, title, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        variables = functions.get(anchor.replace("-", "_"))
+        notes[anchor] = Note(title, text.strip(), variables)
+    return notes
+
+
+def formatted(value: Any, form: str) -> str:
+    """Return a number in a format such as ``.2f``, with its interval where it ends in ``ci``, and with a true minus."""
+    is_plain = type(value) is float or isinstance(value, np.floating)
+    return format(Number(value) if is_plain else value, form)
+
+
+ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True)
+ENVIRONMENT.filters |= {
+    "ends": ends,
+    "enumerated": enumerated,
+    "f": formatted,
+    "table": markdown,
+    "tally": tally,
+}
