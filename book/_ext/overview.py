@@ -22,7 +22,7 @@ WHEN = {
 }
 
 
-def read(name: str) -> dict[str, list[Row]]:
+def read(name: str) -> dict[str, Any]:
     """Read one of the lists under ``data/``: by paper, in its order."""
     return tomllib.loads((paths.root() / "data" / f"{name}.toml").read_text(encoding="utf-8"))
 
@@ -39,23 +39,21 @@ def in_the_way(papers: list[Row]) -> str:
 
 
 def errata(chapters: list[str]) -> str:
-    """Return the errors found in the papers of these chapters, and in their released code."""
+    """Return the errors found in the papers of these chapters, and in their released code: a titled paragraph each."""
+    lists = read("errata")
     parts = []
-    for paper, listed in read("errata").items():
-        if paper not in chapters:
-            continue
-        title = published.load(paper).title
-        rows = (
-            {
-                "Place": "**Released code.** " * e.get("code", False) + e["where"],
-                "What is wrong": e["wrong"],
-                "What we did": e["shown"],
-                "Measured again in": ", ".join(link(*place) for place in e["see"]),
-            }
-            for e in listed
-        )
-        parts += [f"### {title}\n", table(pd.DataFrame(rows))]
+    for paper in chapters:
+        if paper in lists:
+            title = published.load(paper).title
+            parts += [f"### {title}\n", lists["about"][paper], *map(erratum, lists[paper])]
     return "\n".join(parts)
+
+
+def erratum(entry: Row) -> str:
+    """Return one entry: its title, the place in the paper, what is wrong, how it shows, and links to the chapter."""
+    place = entry["where"] + ", released code" * entry.get("code", False)
+    links = ", ".join(link(*target) for target in entry["see"])
+    return f"{entry['title']}\n: *{place}.* {entry['wrong']}\n\n  {entry['shown']} In the chapter: {links}.\n"
 
 
 def backtests(papers: list[Row]) -> str:
