@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import cheat_sheet
 import executed
+import fragments
 import nbformat
 import overview
 import pandas as pd
@@ -22,6 +23,31 @@ from fedleak_book import paths
 def test_a_table_is_a_data_frame_as_it_stands():
     frame = pd.DataFrame({"a | b": ["one\n\ntwo", None], "n": [1, 12345], "x": [0.12345, None]})
     assert cells(render.table(frame)) == [["a ¦ b", "n", "x"], ["one two", "1", "0.123"], ["–", "12,345", "–"]]
+
+
+def test_fragments_are_written_again_when_what_they_are_made_of_has_changed(tmp_path, monkeypatch):
+    top, calls = tmp_path / "book", []
+    for name in ("CITATION.cff", "_config.yml", "_toc.yml", "requirements.lock", "book/notation.md", "book/page.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("before")
+    module = SimpleNamespace(fragments=lambda: calls.append(1) or {"table": "| a |"})
+    monkeypatch.setattr(fragments.paths, "root", lambda: tmp_path)
+    monkeypatch.setattr(fragments.notebooks, "pages", list)
+    monkeypatch.setattr(fragments.generated, "GENERATED", top / "_generated")
+    monkeypatch.setattr(fragments, "STAMP", top / "_generated" / "inputs.txt")
+    monkeypatch.setattr(fragments, "MODULES", ("table",))
+    monkeypatch.setattr(fragments, "import_module", {"table": module}.__getitem__)
+
+    def written_again(path, text=None):
+        path.write_text(text) if text else path.unlink()
+        before = len(calls)
+        fragments.write(None)
+        return len(calls) > before
+
+    assert written_again(top / "page.md", "first build")
+    assert not written_again(top / "page.md", "another sentence")
+    assert written_again(top / "drawing.svg", "<svg/>")
+    assert written_again(top / "_generated" / "table.md")
 
 
 # --- data sets and names -----------------------------------------------------------------------------------------
