@@ -11,10 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedleak.errors import line_of
-from fedleak_book.coursework import wire
+from fedleak_book.coursework import notebook, wire
 from fedleak_book.coursework.assignment import Result, Trouble
-from fedleak_book.coursework.notebook import Program, program, session
 
 
 class Submission:
@@ -25,7 +23,6 @@ class Submission:
 
     def __init__(self, path: Path, data: bytes = b"", functions: Mapping[str, Any] | None = None):
         self.path, self.data, self.functions = path, data, functions
-        self.program = Program(data)
         self.error: BaseException | None = None
         self.failure: BaseException | None = None
         """The first error of a notebook's cells."""
@@ -37,10 +34,8 @@ class Submission:
         if self.functions is None:
             module = ModuleType(f"submission_{self.path.stem}")
             module.__file__, sys.modules[module.__name__] = str(self.path), module
-            vars(module).update(session(vars(module)))
             try:
-                self.program = program(self.path.name, self.data)
-                self.failure = self.program.run(self.path, vars(module))
+                self.failure = notebook.run(self.path, self.data, module)
             except (Exception, SystemExit) as error:
                 self.error = error
                 raise
@@ -62,7 +57,7 @@ class Submission:
             *_, (frame, _) = traceback.walk_tb(error.__traceback__)
             raised_here = frame.f_code in (Submission.answer.__code__, getattr(chosen, "__code__", None))
             bare = isinstance(error, NotImplementedError) and not error.args  # not one of PyTorch's own
-            cell, line = self.program.place(line_of(error, self.path))
+            cell, line = notebook.place_of(error, self.path)
             return {
                 "raised": type(error).__name__,
                 "missing": bare and raised_here,
@@ -104,8 +99,8 @@ def serve(link: socket.socket) -> None:
     from fedleak_book import coursework
 
     name, text, seconds = wire.receive(link)
-    if name.endswith(".ipynb"):
-        import IPython.core.inputtransformer2  # noqa: F401
+    if name.endswith(".ipynb") or "get_ipython" in text:
+        import IPython.core.interactiveshell  # noqa: F401
         import nbformat  # noqa: F401
     os.dup2(1, 2)  # until here the grader reads why a process does not start
     wire.send(link, "ready")
