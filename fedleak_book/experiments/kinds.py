@@ -42,11 +42,9 @@ class Kind:
         """Arguments of this class, as a record's provenance has them."""
         return {k: v for k, v in vars(self).items() if v}
 
-    def settled(self, cell: Mapping[str, Any]) -> "Kind | None":
-        """Return the kind in one cell, with its number of labels; None for the reference of a difference."""
-        if self.reference and all(cell.get(k) == v for k, v in self.reference.items()):
-            return None
-        return Kind(self.name, [math.prod(_number(labels, cell) for labels in self.labels)])
+    def is_reference(self, cell: Mapping[str, Any]) -> bool:
+        """Return whether a cell is one that the others of a difference are compared with."""
+        return bool(self.reference) and all(cell.get(k) == v for k, v in self.reference.items())
 
     def widened(self, mean: float, low: float, high: float, n: int) -> tuple[float, float]:
         """Widen an interval of a mean over n trials as `fedleak.intervals.widened` does: trials count, labels do not.
@@ -80,14 +78,6 @@ def rate(*labels: Any) -> Kind:
 def difference(*labels: Any, **reference: Any) -> Kind:
     """Return the kind of a paired difference of such shares to the cells with these settings."""
     return Kind("difference", labels, reference)
-
-
-def _number(labels: Any, cell: Mapping[str, Any]) -> float:
-    """Return the number of labels that a number, a setting's name, or a table by setting and value means in a cell."""
-    if isinstance(labels, Mapping):
-        ((setting, by_value),) = labels.items()
-        return float(by_value[cell[setting]])
-    return float(cell[labels] if isinstance(labels, str) else labels)
 
 
 def interval(values: Sequence[float] | np.ndarray, kind: Kind = MEAN) -> tuple[float, float]:

@@ -46,9 +46,9 @@ def summarise(
     summary = []
     for keys, group in units(rows, by, list(kinds)).groupby(list(by), sort=False, dropna=False):
         row: dict[str, Any] = dict(zip(by, keys, strict=True))
-        for value, declared in kinds.items():
-            v, kind = group[value].dropna().to_numpy(dtype=float), declared.settled({**(fixed or {}), **row})
-            ends = interval(v, kind) if kind and v.size and np.isfinite(v).all() else (math.nan, math.nan)
+        for value, kind in kinds.items():
+            v, is_zero = group[value].dropna().to_numpy(dtype=float), kind.is_reference({**(fixed or {}), **row})
+            ends = interval(v, kind) if v.size and np.isfinite(v).all() and not is_zero else (math.nan, math.nan)
             row |= {value: v.mean() if v.size else math.nan, f"{value} low": ends[0], f"{value} high": ends[1]}
         summary.append({**row, "n": len(group)})
     return pd.DataFrame(summary)
