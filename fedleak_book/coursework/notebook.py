@@ -35,7 +35,7 @@ def run(path: Path, data: bytes, module: Any) -> BaseException | None:
         result = shell.run_cell(_IMPORT.sub("pass", source), silent=True)
         error = result.error_before_exec or result.error_in_exec
         if error is not None and not isinstance(error, Exception | SystemExit):
-            raise error  # a time limit, which is not the cell's
+            raise error  # an interrupt, which is not the cell's
         failure = failure or error
     return failure
 

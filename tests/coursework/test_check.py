@@ -2,7 +2,6 @@
 
 import functools
 import json
-import signal
 import socket
 import time
 from types import ModuleType
@@ -52,10 +51,9 @@ def test_other_than_a_solution_is_refused(solution):
         check("lia_sa", solution)
 
 
-@pytest.mark.parametrize("options", [{"limit": -1}, {"limit": "a"}, {"limit": float("nan")}, {"seed": "a"}], ids=str)
-def test_other_than_numbers_as_options_are_refused(options):
-    with pytest.raises(ValueError, match=f"^{next(iter(options))} is a"):
-        check("lia_sa", SOLUTION, **options)
+def test_another_seed_than_a_number_is_refused():
+    with pytest.raises(ValueError, match=r"^seed is a"):
+        check("lia_sa", SOLUTION, seed="a")
 
 
 FAILING = {
@@ -84,19 +82,6 @@ def test_a_function_that_is_missing_shows_the_cell_that_failed(tmp_path):
     first, second, *_ = check("lia_sa", path, show=False).outcomes
     assert "lia_sa.ipynb does not run: NameError (cell 2, line 2)" in str(first)
     assert (second.check.function, second.status) == ("disaggregate", "wrong")
-
-
-def test_a_loop_without_end_is_stopped():
-    def counts(*arguments):
-        while True:
-            try:
-                time.sleep(1)
-            except Exception:  # a submission that catches everything that it may
-                continue
-
-    (outcome,) = check("lia_sa", counts, limit=0.2, show=False).outcomes
-    assert (outcome.status, outcome.message) == ("stopped", "no answer after 0.2 s")
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_a_function_that_changes_its_arguments_fails():
