@@ -66,9 +66,8 @@ def test_attack_and_defence_take_part_everywhere(newcomers, monkeypatch):
     assert 0.2 < report.table.set_index("attack").loc["smallest row", "iacc"] < 1
     assert "signs alone, ± 0.01" in set(report.remedies["remedy"])
 
-    page = threat_models.threat_models()
-    assert page.count("| **smallest row** |") == 3
-    assert "| **signs** | 0.01 | 0.01 |" in page
+    assert threat_models.threat_models().count("| **smallest row** |") == 3
+    assert "| **signs** | 0.01 | 0.01 |" in threat_models.measured_defences()
     assert "smallest row" in threat_models.threat_map()
 
 

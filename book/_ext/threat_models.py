@@ -32,30 +32,6 @@ PLACES = (
     ),
 )
 
-SOK = {
-    registry.NOBODY: ("none", "sees no gradient: a baseline"),
-    registry.EAVESDROPPER: ("weaker than A", "does not evaluate the model, which A knows"),
-    registry.WHITE_BOX: (
-        "A to C",
-        "knows the model, and for updates of several steps their number and the learning rate",
-    ),
-    registry.WITH_AUXILIARY: (
-        "D",
-        "the auxiliary images are D's surrogate data; no batch-norm statistics, as in E",
-    ),
-    registry.MALICIOUS_AGGREGATOR: (
-        "weaker than F",
-        "changes the model, but sees the sum of the clients only",
-    ),
-    registry.RESTRICTED: ("weaker than D", "D without the gradient of the last layer"),
-}
-"""Which of the models A to H of the SoK of gradient inversion attacks is nearest, and where ours is another."""
-SOK_TEXT = """{cite:t}`carletti2025sok` name eight adversaries by the letters A to H. The letters here are as LeakPro
-reads them in its modular attacks (commit c47752fa): A is an eavesdropper that knows the architecture. B also has
-general knowledge of images, C the local hyperparameters, D surrogate data, E batch-norm statistics. F changes
-the architecture, G has surrogate data, too, and H adds clients of its own. The paper's own text was not
-available. No adversary here is like G or H."""
-
 
 def first_possible(attacks: Iterable[Attack], steps: Iterable[tuple[Adversary, str]]) -> list[tuple[str, list[Attack]]]:
     """List each attack under the first adversary that can run it; attacks that none of them can run are left out."""
@@ -81,7 +57,7 @@ def threat_map() -> str:
 
 
 def threat_models() -> str:
-    """Return the tables of the registered attacks: goals, requirements, adversaries, and the defences."""
+    """Return the tables of the registered attacks: goals, requirements, and adversaries."""
     attacks = registry.all_attacks()
     needs = [need for need in registry.Need if any(need in attack.uses for attack in attacks)]
     names = pd.DataFrame({"Attack": [f"**{plain(attack.name)}**" for attack in attacks]})
@@ -103,10 +79,16 @@ def threat_models() -> str:
     possible = pd.DataFrame(
         {adversary.name: "·" if a.lacking(adversary) else "can" for adversary in registry.ADVERSARIES} for a in attacks
     )
-    elsewhere = pd.DataFrame(
-        {"Adversary here": f"**{ours.name}**", "Nearest model": letter, "Where they differ": text}
-        for ours, (letter, text) in SOK.items()
+    return (
+        f"## The attacks\n\n{table(names.join(about))}\n"
+        "## What each attack needs\n\n"
+        f"*takes*: optional; the attack uses it where it is available.\n\n{table(names.join(required))}\n"
+        f"## Adversaries that can run each attack\n\n{table(names.join(possible))}"
     )
+
+
+def measured_defences() -> str:
+    """Return the table of the registered defences."""
     against = pd.DataFrame(
         {
             "Defence": f"**{kind.name}**",
@@ -117,17 +99,9 @@ def threat_models() -> str:
         }
         for kind in protections().values()
     )
-    return (
-        f"## The attacks\n\n{table(names.join(about))}\n"
-        "## What each attack needs\n\n"
-        f"*takes*: optional; the attack uses it where it is available.\n\n{table(names.join(required))}\n"
-        f"## Adversaries that can run each attack\n\n{table(names.join(possible))}\n"
-        "## The same adversaries elsewhere\n\n"
-        f"{SOK_TEXT}\n\n{table(elsewhere)}\n"
-        f"## Measured defences\n\n{table(against)}"
-    )
+    return table(against)
 
 
 def fragments() -> dict[str, str]:
     """Return the fragments by name."""
-    return {"threat_map": threat_map(), "threat_models": threat_models()}
+    return {"threat_map": threat_map(), "threat_models": threat_models(), "measured_defences": measured_defences()}
