@@ -39,13 +39,17 @@ def module(paper: str, part: str) -> ModuleType:
 
 
 def declared(paper: str) -> dict[str, Experiment]:
-    """Return a chapter's experiments by name, in the order of its module; nothing runs."""
-    experiments = [
-        experiment for experiment in vars(module(paper, "experiments")).values() if isinstance(experiment, Experiment)
-    ]
-    if len({experiment.name for experiment in experiments}) < len(experiments):
+    """Return a chapter's experiments by name, in the order of its modules; nothing runs.
+
+    The modules are ``experiments.py``, and ``experiments_*.py`` by their names.
+    """
+    module(paper, "experiments")  # a chapter without experiments is an error
+    folder = paths.root() / "notebooks" / paper
+    parts = [module(paper, file.stem) for file in sorted(folder.glob("experiments*.py"))]
+    experiments = {e: e.name for part in parts for e in vars(part).values() if isinstance(e, Experiment)}
+    if len({*experiments.values()}) < len(experiments):
         raise ValueError(f"{paper} declares two experiments of one name")
-    return {experiment.name: experiment for experiment in experiments}
+    return {name: experiment for experiment, name in experiments.items()}
 
 
 def named(paper: str, name: str) -> Experiment:

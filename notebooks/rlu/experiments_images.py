@@ -16,18 +16,8 @@ from fedleak.data.partitions import dirichlet
 from fedleak.federated import fedsgd
 from fedleak_book.experiments.kinds import NUMBER, rate
 from fedleak.models import head_pass
-from notebooks.rlu.clients import (
-    ACCURACY,
-    ALPHAS,
-    CLIENTS,
-    accuracy,
-    count_labels,
-    accuracies,
-    sample_server,
-    split_images,
-    trained_lenet,
-)
-from notebooks.rlu.clients import WAYS
+from notebooks.rlu import clients as c
+from notebooks.rlu.clients import ACCURACY, ALPHAS, CLIENTS, WAYS
 
 JOINT = dataclasses.replace(invg.INVG, name="InvG with optimised labels", labels=True)
 
@@ -47,30 +37,26 @@ def inverted(ctx, seed, **batch):
 
 def in_every_way(ctx, seed, net, data, side, batch_size, iterations):
     """Invert one gradient in every way; return images, and {way: (paired reconstruction, label counts, distance)}."""
-    images, test = (middle(part, side) for part in split_images(ctx, data))
+    images, test = (middle(part, side) for part in c.split_images(ctx, data))
     generator = torch.Generator().manual_seed(seed)
     index = torch.randperm(len(images), generator=generator)[:batch_size]
     x, y = images.x[index], images.y[index]
     model = ctx.build(net, images.shape, images.n_classes, seed=seed).eval()
-    update, server, runs = fedsgd(model, x, y), sample_server(test, 20, seed), {}
+    update, server, runs = fedsgd(model, x, y), c.sample_server(test, 20, seed), {}
     named = {
-        WAYS[0]: count_labels(y, images.n_classes),
+        WAYS[0]: c.count_labels(y, images.n_classes),
         WAYS[1]: rlu.recover(update, model, server, trajectory="midpoint"),
     }
     often = dict(iterations=iterations, seed=seed)
     for way, label_counts in named.items():
-        same = [
-            w for w in runs if torch.equal(named[w], label_counts)
-        ]  # the way of an equal run
-        labels = torch.arange(len(label_counts)).repeat_interleave(label_counts.cpu())[
-            None
-        ]
-        if same:
-            runs[way] = runs[same[0]]
-        else:
-            runs[way] = invg.invert_many([update], model, labels.to(y), **often)
+        equal = (runs[w] for w in runs if torch.equal(named[w], label_counts))
+        labels = torch.arange(len(label_counts)).repeat_interleave(label_counts.cpu())
+        guessed = labels[None].to(y)
+        runs[way] = next(equal, None) or invg.invert_many(
+            [update], model, guessed, **often
+        )
     runs[WAYS[2]] = invert([View([update], model)], JOINT, **often)
-    named[WAYS[2]] = count_labels(
+    named[WAYS[2]] = c.count_labels(
         runs[WAYS[2]].label_logits[0].argmax(1), images.n_classes
     )
     paired = {way: metrics.paired(run.images[0], x) for way, run in runs.items()}
@@ -90,7 +76,7 @@ def label_knowledge(ctx, seed, **batch):
         score[way] = {
             "psnr": metrics.psnr(images, x).mean().item(),
             "lpips": np.nan if perceived is None else perceived.mean().item(),
-            "iacc": accuracies(named, truth)["iacc"],
+            "iacc": c.accuracies(named, truth)["iacc"],
             "distance": distance,
         }
     for way, row in score.items():
@@ -115,15 +101,16 @@ FIG3 = Experiment(
 
 def class_logits(ctx, net, data, stage, s):
     """Return the logits of up to 100 images per class on one network, by class, and the network's accuracy."""
-    images = split_images(ctx, data)[0]
-    sample = sample_server(images, 100, s)
+    images = c.split_images(ctx, data)[0]
+    sample = c.sample_server(images, 100, s)
     if net == "lenet":
-        model, train, _ = trained_lenet(ctx, data, "relu", stage, s)
+        model, train, _ = c.trained_lenet(ctx, data, "relu", stage, s)
     else:
         model = ctx.build(net, images.shape, images.n_classes, seed=s)
-        train = accuracy(model, sample)
+        train = c.accuracy(model, sample)
     z = confidence.logits_of(head_pass(model, sample.x), model).cpu().numpy()
-    return [z[sample.y.cpu().numpy() == c] for c in range(images.n_classes)], train
+    y = sample.y.cpu().numpy()
+    return [z[y == label] for label in range(images.n_classes)], train
 
 
 def normality(ctx, seed, net, data, stage):
@@ -137,15 +124,9 @@ def normality(ctx, seed, net, data, stage):
     means = np.array([g.mean(0) for g in groups])
     signs = np.where(np.eye(len(means), dtype=bool), means > 0, means < 0).mean()
     largest = float(np.abs(means).max())
-    yield {
-        "passed": passed,
-        "train": train,
-        "distance": distance,
-        "largest_mean": largest,
-        "signs": signs,
-        "each": len(groups[0]),
-        "images": len(split_images(ctx, data)[0]),
-    }
+    row = {"passed": passed, "train": train, "distance": distance, "signs": signs}
+    row |= {"largest_mean": largest, "each": len(groups[0])}
+    yield row | {"images": len(c.split_images(ctx, data)[0])}
 
 
 NORMAL = Experiment(
@@ -160,14 +141,8 @@ NORMAL = Experiment(
     + grid(net="vgg16", data="cifar100", stage=0.0)
     + grid(net="resnet50-imagenet", data="tiny-imagenet", stage=0.0),
     trials=(1, 3),
-    values=dict(
-        passed=rate(100),
-        train=ACCURACY,
-        distance=NUMBER,
-        largest_mean=NUMBER,
-        signs=rate(100),
-        each=NUMBER,
-    ),
+    values=dict(passed=rate(100), train=ACCURACY, distance=NUMBER)
+    | dict(largest_mean=NUMBER, signs=rate(100), each=NUMBER),
     facts="images",
     fixed=dict(activation="relu"),
     tables="fig4",
