@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from types import SimpleNamespace
 
 import cheat_sheet
@@ -124,3 +125,15 @@ def test_the_cheat_sheet_has_a_row_for_each_knowledge_and_links_to_pages():
     targets = set(re.findall(r"\{doc\}`[^<`]*<(/[^>]*)>`", labels + images))
     assert targets
     assert all(any((paths.root() / f"{target[1:]}{end}").is_file() for end in (".md", ".ipynb")) for target in targets)
+
+
+def test_a_downloaded_chapter_says_first_what_it_needs(monkeypatch):
+    notebook = {
+        "cells": [{"cell_type": "markdown", "source": "# LLG"}, {"cell_type": "code", "source": "import torch"}]
+    }
+    copy = json.loads(executed.readers_copy(notebook, "llg", "https://example.org/book"))
+    assert [cell["source"][:6] for cell in copy["cells"]] == ["# LLG", "# A ch", "import"]
+    exec(copy["cells"][1]["source"], {})  # in a clone nothing is missing
+    monkeypatch.setitem(sys.modules, "notebooks", None)
+    with pytest.raises(ImportError, match=r"git clone https://example.org/book.*make lab.*notebooks/llg.ipynb"):
+        exec(copy["cells"][1]["source"], {})

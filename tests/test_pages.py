@@ -6,6 +6,7 @@ import subprocess
 import sys
 from urllib.parse import unquote, urlsplit
 
+import nbformat
 import pages as tools
 import pytest
 import yaml
@@ -85,9 +86,14 @@ def test_pages_describe_pictures_and_name_no_machine_or_foreign_repository(pages
         assert own or "fa-rocket" not in text
 
 
-def test_a_second_build_executes_nothing(pages):
+def test_downloads_have_their_outputs_and_a_second_build_executes_nothing(pages):
     assert pages
-    assert not [name for name in notebooks.pages() if notebooks.is_stale(name, notebooks.QUICK)]
+    for name in notebooks.pages():
+        assert not notebooks.is_stale(name, notebooks.QUICK)
+        offered = paths.root() / "_build" / "html" / "_sources" / "notebooks" / f"{name}.ipynb"
+        notebook = nbformat.read(offered, as_version=4)
+        assert any(cell.get("outputs") for cell in notebook.cells)
+        assert str(paths.root()) not in offered.read_text(encoding="utf-8")
 
 
 def test_axe_finds_no_serious_violation(pages):

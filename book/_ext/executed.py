@@ -71,7 +71,57 @@ def last_folded(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*(cell for cell in cells if cell not in first), *folded]
 
 
+NEEDS = """\
+# A chapter runs in a clone of the repository, which has `fedleak`, `fedleak_book` and `notebooks`.
+try:
+    import fedleak, fedleak_book, notebooks
+except ImportError as error:
+    raise ImportError(
+        "this file alone is not enough: {clone}, run `make lab` there (Python 3.11 or later, no GPU, no data set), "
+        "and open notebooks/{name}.ipynb"
+    ) from error
+"""
+"""The first cell of a chapter that is downloaded."""
+
+
+def first_cell(name: str, repository: str) -> dict[str, Any]:
+    """Return the cell that says what a downloaded chapter needs and how to get it, where it is missing."""
+    clone = f"run `git clone {repository}`" if repository else "clone the repository that this book comes from"
+    source = NEEDS.format(clone=clone, name=name)
+    cell = {"cell_type": "code", "execution_count": None, "id": "needs", "outputs": []}
+    return {**cell, "metadata": {"tags": ["hide-input"]}, "source": source}
+
+
+def readers_copy(notebook: dict[str, Any], name: str, repository: str = "") -> str:
+    """Return a notebook's JSON without stderr: progress bars, and warnings with paths of this machine.
+
+    Its first cell of code says what the chapter needs.
+    """
+    title, *rest = notebook["cells"]
+    notebook["cells"] = [title, first_cell(name, repository), *rest]
+    for cell in notebook["cells"]:
+        if "outputs" in cell:
+            cell["outputs"] = [output for output in cell["outputs"] if output.get("name") != "stderr"]
+    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+
+
+def offer_for_download(app: Sphinx, exception: Exception | None) -> None:
+    """Put the executed copies behind the download buttons."""
+    if exception or app.builder.format != "html":
+        return
+    for docname in app.env.found_docs:
+        offered = Path(app.outdir) / "_sources" / f"{docname}.ipynb"
+        if offered.is_file() and (copy := executed_copy(app, docname)).is_file():
+            executed = json.loads(copy.read_text(encoding="utf-8"))
+            notebook = json.loads((Path(app.srcdir) / f"{docname}.ipynb").read_text(encoding="utf-8"))
+            cells = with_outputs(notebook["cells"], own_cells(executed))
+            repository = app.config.html_theme_options.get("repository_url", "")
+            text = readers_copy({**executed, "cells": cells}, Path(docname).name, repository)
+            offered.write_text(text, encoding="utf-8")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect to Sphinx."""
     app.connect("source-read", swap_in)
+    app.connect("build-finished", offer_for_download)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
