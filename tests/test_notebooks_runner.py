@@ -1,9 +1,5 @@
 """The papermill runner, on a miniature checkout with one tiny notebook."""
 
-import json
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import nbformat
@@ -53,9 +49,8 @@ def run(**options):
 
 
 @pytest.mark.slow
-def test_a_finished_runs_command_does_the_same(checkout, monkeypatch):
+def test_a_finished_run_is_as_new_as_its_code_and_parameters(checkout, monkeypatch):
     write_notebook(checkout / "notebooks" / "tiny.ipynb", "from pathlib import Path; print(trials, Path.cwd().name)")
-    text = f"3 {checkout.name}\n"  # the project's root, wherever the command is typed
     monkeypatch.chdir(checkout / "notebooks")
     assert run(parameters={"trials": 3}, out="mine.ipynb") == checkout / "notebooks" / "mine.ipynb"
     assert notebooks.is_stale("tiny", {**notebooks.QUICK, "trials": 3})
@@ -66,16 +61,8 @@ def test_a_finished_runs_command_does_the_same(checkout, monkeypatch):
     (checkout / "fedleak" / "code.py").write_text("x = 2\n")
     assert notebooks.is_stale("tiny", {**notebooks.QUICK, "trials": 3})
     notebook = nbformat.read(out, as_version=4)
-    assert notebook.cells[-1].outputs[0].text == text
-    facts = notebook.metadata.fedleak
-    assert facts.parameters == {"profile": "quick", "device": "auto", "trials": 3}
-    assert facts.seconds > 0
-    assert str(checkout) not in json.dumps(notebook)
+    assert notebook.cells[-1].outputs[0].text == f"3 {checkout.name}\n"  # the root, wherever the command is typed
     assert [path.name for path in out.parent.iterdir()] == ["tiny.ipynb"]
-    out.unlink()
-    environment = {**os.environ, "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]}
-    subprocess.run(facts.command, shell=True, check=True, cwd=checkout, env=environment, capture_output=True)
-    assert nbformat.read(out, as_version=4).cells[-1].outputs[0].text == text
 
 
 @pytest.mark.slow

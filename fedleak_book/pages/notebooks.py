@@ -4,10 +4,8 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -75,7 +73,6 @@ def execute(
     except PermissionError as error:
         raise PermissionError(f"{error}: nothing was run; name another file with --out") from error
     stamp = fingerprint(name, {key: value for key, value in values.items() if key != "scheduler"})  # same rows
-    start = time.monotonic()
     try:
         papermill.execute_notebook(
             str(source),
@@ -86,17 +83,8 @@ def execute(
             progress_bar=progress,
             extra_arguments=["--IPKernelApp.log_level=50"],  # else each kernel warns that it talks over TCP
         )
-        files_of = {"input_path": _relative(source), "output_path": _relative(out)}
-        words = ["papermill", *files_of.values(), "--cwd", "."]
-        words += [word for key, value in values.items() for word in ("-p", key, str(value))]
         notebook = nbformat.read(partial, as_version=4)
-        notebook.metadata.papermill.update(files_of)
-        notebook.metadata["fedleak"] = {
-            "fingerprint": stamp,
-            "parameters": values,
-            "seconds": round(time.monotonic() - start, 1),
-            "command": shlex.join(words),  # does the same, typed in the project's root
-        }
+        notebook.metadata["fedleak"] = {"fingerprint": stamp}
         nbformat.write(notebook, partial)
         os.replace(partial, out)
     except Exception as error:  # papermill's own, a dead kernel, a time-out: all end the run at some cell
@@ -180,12 +168,8 @@ def _failure(name: str, partial: Path, error: Exception) -> NotebookFailed:
         place = f" in cell {begun[-1]!r}" if begun else ""
         keep = paths.root() / "_build" / "failed" / f"{name}.ipynb"
         files.write_bytes(keep, partial.read_bytes())
-        partial_copy = f" (as far as it got: {_relative(keep)})"
+        partial_copy = f" (as far as it got: {keep.relative_to(paths.root()).as_posix()})"
     reason = f"{type(error).__name__}: {error}"
     if isinstance(error, papermill.PapermillExecutionError):
         reason = f"{error.ename}: {error.evalue}"
     return NotebookFailed(f"{name} stopped{place} with {reason}{partial_copy}")
-
-
-def _relative(path: Path) -> str:
-    return path.relative_to(paths.root()).as_posix() if path.is_relative_to(paths.root()) else str(path)
