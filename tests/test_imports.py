@@ -61,7 +61,7 @@ def test_only_the_command_line_mentions_the_book():
     assert [path.name for path, text in names.items() if "fedleak_book" in text] == ["cli.py"]
 
 
-EXTRA = ("jinja2", "markdown_it", "matplotlib", "pandas", "tqdm", "typer")
+EXTRA = ("flwr", "jinja2", "markdown_it", "matplotlib", "pandas", "tqdm", "typer")
 SCRIPT = (
     f"""
 hidden = {EXTRA}
@@ -83,7 +83,7 @@ def ran(words):
 
 for words in ("--version", "--help", "audit --example", "data --help", "coursework --help", "run --help"):
     assert not ran(words), words
-for words in ("run nonesuch", "run llg -p trials True", "run llg -p sed 1"):
+for words in ("run nonesuch", "run llg -p trials True", "run llg -p sed 1", "record llg nope"):
     assert ran(words) == 1, words
 print(loaded("torch numpy pandas scipy matplotlib papermill nbformat distributed opacus pydantic"))
 import fedleak.data, fedleak.models, fedleak.federated
@@ -115,7 +115,8 @@ for package in (fedleak.attacks, fedleak.data, fedleak.models, fedleak.federated
             importlib.import_module(module.name)
         except fedleak.MissingExtra as error:
             assert error.name not in hidden, error
-for ask in (lambda: learned.recover(update, model, aux=aux, iterations=1, progress=True),
+for ask in (lambda: importlib.import_module("fedleak.platforms.flower"),
+            lambda: learned.recover(update, model, aux=aux, iterations=1, progress=True),
             lambda: importlib.import_module("fedleak.audit")):
     try:
         ask()
@@ -132,7 +133,8 @@ def test_nothing_heavy_is_imported_and_missing_extras_are_named():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     assert lines[0] == f"fedleak {fedleak.__version__}", done.stderr
-    assert lines[-6:-2] == ["[]", "[]", "[]", "[] True"], done.stderr
+    assert lines[-7:-3] == ["[]", "[]", "[]", "[] True"], done.stderr
+    assert "flwr is not installed: pip install 'fedleak[flower]'" in lines[-3]
     assert "tqdm is not installed: pip install 'fedleak[audit]'" in lines[-2]
     assert lines[-1].split()[0] in EXTRA
     assert (done.returncode, "typer is not installed" in done.stderr) == (2, True)

@@ -16,6 +16,7 @@ from fedleak.attacks.labels.learned.reader import Reader, minimise_on_simplex
 from fedleak.attacks.labels.learned.simulated import (
     LocalSteps,
     Observation,
+    draw_labels,
 )
 from fedleak.attacks.labels.whole_head import WeightedLeastSquares, compute_sample_gradients
 from fedleak.attacks.registry import WITH_AUXILIARY, get
@@ -29,18 +30,6 @@ from fedleak.models import build, head_pass
 @pytest.fixture(scope="module")
 def attacker():
     return learned.train(MODEL, pool(), B, iterations=30)
-
-
-def test_neurons_dead_on_auxiliary_images_may_be_clients():
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, CLASSES))
-    model[1].weight.data[0], model[1].bias.data[0] = torch.eye(16)[15], -1.0  # active where the last pixel is above 1
-    clients = pool(seed=9)
-    clients.x[:, 0, 3, 3] = 2.0
-    attacker = learned.train(model, pool(), B, iterations=40, batches=64)
-    updates, truth = drawn(20, 0, clients=clients, model=model)
-    recovered = torch.stack([attacker.read(update, model).counts for update in updates])
-    assert instance_accuracy(recovered, truth).mean() > 0.8
 
 
 def test_a_gradient_worked_out_by_hand():
@@ -119,6 +108,22 @@ def test_minimise_solves_what_can_be_solved_by_hand():
     corner = torch.tensor([9.0, 0.0, 0.0], dtype=torch.float64)
     minima = minimise_on_simplex(quadratic, torch.stack([inside @ quadratic, corner]), steps=300)
     torch.testing.assert_close(minima, torch.tensor([[0.2, 0.3, 0.5], [1.0, 0, 0]]).double(), atol=1e-6, rtol=0)
+
+
+def test_training_draws_from_the_prior_and_goes_through_the_defence():
+    seen = []
+
+    def prior(*given):
+        seen.append("prior")
+        return draw_labels(*given)
+
+    def defence(clients, seed):
+        seen.append("defence")
+        return lambda update, who: update
+
+    learned.train(MODEL, pool(), B, iterations=1, batches=4, prior=prior, defence=defence)
+    assert seen.count("prior") > 1, "the first is a check"
+    assert "defence" in seen
 
 
 def test_a_single_sample_is_named_exactly():

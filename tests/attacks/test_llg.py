@@ -201,21 +201,3 @@ def test_only_auxiliary_data_stop_llg_at_the_number_of_samples():
     assert llg.recover(update, model).tolist() == [1, 1, 1, 0]
     assert llg.recover(update, model, "zeros").tolist() == [1, 1, 1, 0]
     assert llg.recover(update, model, pool).tolist() == [0, 1, 1, 0]
-
-
-@pytest.mark.parametrize("constant", [True, False])
-def test_equal_probe_batches_pass_the_model_once(monkeypatch, constant):
-    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).train()
-    images = torch.zeros(1, 16) if constant else torch.randn(24, 16)
-    index = torch.zeros(2, 3, 4, dtype=torch.long) if constant else torch.randperm(24).view(2, 3, 4)
-    expected = torch.stack(
-        [
-            head_pass(model, images[index[run, label]]).row_sums(torch.arange(4), torch.full((4,), label))
-            for run in range(2)
-            for label in range(3)
-        ]
-    ).view(2, 3, 3)
-    passes, compute = [], llg.head_pass
-    monkeypatch.setattr(llg, "head_pass", lambda *args: passes.append(args) or compute(*args))
-    torch.testing.assert_close(llg.probe(model, images, index), expected)
-    assert len(passes) == (1 if constant else 6)

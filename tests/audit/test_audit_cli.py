@@ -23,12 +23,16 @@ def written(tmp_path):
     return write
 
 
-def test_reports_are_printed_or_written(invoke, written, tmp_path):
+def test_reports_are_printed_or_written(invoke, written, tmp_path, monkeypatch):
+    threads = []
+    monkeypatch.setattr("torch.set_num_threads", threads.append)
     result = invoke(written(GOOD), "--trials", 3, "--fast")
     assert "**What leaks.**" in result.stdout
     assert "| 3 |" in result.stdout
     outs = [tmp_path / f"report.{ending}" for ending in ("html", "md")]
-    result = invoke(written(GOOD), "--out", outs[0], "--out", outs[1], "--trials", 3, "--seed", 7, "--fast")
+    words = "--out", outs[0], "--out", outs[1], "--trials", 3, "--seed", 7, "--fast", "--threads", 2
+    result = invoke(written(GOOD), *words)
+    assert threads == [1, 2]
     assert result.stdout.startswith("What leaks. ")
     for out in outs:
         assert f"wrote {out}" in result.stdout.replace("\n", "")

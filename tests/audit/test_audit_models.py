@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from networks import Residual, Text, mlp
+from networks import mlp
 from torch import nn
 from torchvision import models as vision
 
@@ -26,7 +26,6 @@ def convnext():
 MODELS = {
     "vit with dropout": (lambda: vit(dropout=0.1), (3, 16, 16)),
     "convnext with stochastic depth": (convnext, (3, 16, 16)),
-    "on a series": (lambda: nn.Sequential(nn.Conv1d(2, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(112, 3)), (2, 16)),
     "double precision": (lambda: mlp().double(), (3, 8, 8)),
 }
 
@@ -43,38 +42,6 @@ def test_every_model_is_audited_and_left_as_it_was(name):
     for key, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[key]), key
     assert not hasattr(model, "input_shape")
-
-
-def test_frozen_layers_are_neither_trained_nor_shared():
-    model = Residual()
-    for layer in (model.a, model.b):
-        layer.requires_grad_(False)
-    report = audit(
-        Setup(model=model, shape=(20,), batch_size=8, trials=2, algorithm="fedavg", steps=2, lr=0.1), fast=True
-    )
-    assert "8 samples per step" in report.to_markdown()
-    assert (report.facts["parameters"], report.facts["withheld"]) == (4 * 33, [])
-    assert {"iLRG", "RLU"} <= set(report.ranking())
-
-
-def test_a_text_classifier_is_audited_with_texts():
-    """An embedding, and a head whose inputs are not negative: what needs no made-up pixels works."""
-    data = torch.randint(50, (240, 8)), torch.arange(240) % 6
-    report = audit(Setup(model=Text(), data=data, batch_size=8, trials=3, remedy_trials=0), fast=True)
-    iacc = report.table.set_index("attack")["iacc"]
-    assert iacc["random guess"] < 0.6
-    assert (iacc[["LLG", "LLG+", "iLRG", "RLU"]] > 0.7).all()
-    assert "inputs are integer tokens" in dict(report.untried)["LLG*"]
-    assert not [why for name, why in report.untried if "unforeseen" in why]
-    images = audit(Setup(model=Text(), shape=(8,), batch_size=4, trials=1, images=1), fast=True).images
-    assert "it is for images" in images.why
-
-
-def test_tanh_before_the_head_is_right_where_the_sign_does_not_matter():
-    model = nn.Sequential(nn.Linear(20, 32), nn.Tanh(), nn.Linear(32, 6))
-    report = audit(Setup(model=model, shape=(20,), batch_size=8, trials=3, remedy_trials=0), fast=True)
-    assert "- LLG, LLG\\*, LLG+: needs a last layer whose inputs are not negative" in report.to_markdown()
-    assert report.table.set_index("attack").loc["iLRG", "iacc"] > 0.8
 
 
 def test_a_trained_model_is_recognised_and_an_untrained_one_too(coloured):

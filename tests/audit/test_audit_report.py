@@ -1,6 +1,5 @@
 """The report: what its first three lines say, and that Markdown, HTML and figure agree with the table."""
 
-import html.parser
 import re
 
 import pytest
@@ -56,33 +55,12 @@ def test_markdown_holds_every_attack_and_escapes_what_it_is_told(report):
     assert "![" not in report.to_markdown()
 
 
-class Page(html.parser.HTMLParser):
-    VOID = "meta", "br", "img", "use", "path", "link"
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags = [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        self.open += [tag] * (tag not in self.VOID)
-
-    def handle_endtag(self, tag):
-        if tag in self.open:
-            while self.open.pop() != tag:
-                pass
-
-
 def test_html_is_one_page_that_needs_nothing_else(report):
     text = report.to_html()
-    page = Page(text)
-    names = [tag for tag, _ in page.tags]
-    assert (page.open, names.count("h1"), names.count("svg"), names.count("main")) == ([], 1, 1, 1)
-    assert not {"script", "link", "img", "iframe"} & set(names)
+    assert [len(re.findall(rf"<{tag}\b", text)) for tag in ("h1", "svg", "main")] == [1, 1, 1]
+    assert not re.search(r"<(script|link|img|iframe)\b", text)
     assert not re.search(r'(src|href)="(?!#)', re.sub(r'xlink:href="#', "", text))
-    (figure,) = [attrs for tag, attrs in page.tags if tag == "svg"]
-    assert figure["aria-label"].startswith("Share of the labels recovered: ")
+    assert re.search(r'<svg[^>]* aria-label="Share of the labels recovered: ', text)
     script = "<script>alert(1)</script>"
     named = audit(Setup(model=Residual(), shape=(20,), trials=1, adversary="no access", name=script))
     assert "<script" not in named.to_html()

@@ -67,6 +67,3 @@ def test_of_equal_attacks_the_first_is_picked():
     scores = pd.DataFrame({"b": [0.5] * 4, "a": [0.5] * 4})
     best = cells.best_of(scores)
     assert (best.attack, best.second, float(best.lead)) == ("b", "a", 0.0)
-
-
-# --- what the rule moved, on the records: flattered, and scored on other updates than picked on -------------------

@@ -1,8 +1,6 @@
 """Which code a trial runs: what its experiments import, and no other file."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -97,13 +95,6 @@ def test_no_chapter_imports_anothers_experiments():
         assert used - known == set(), chapter
 
 
-def test_a_wrong_experiment_is_refused_before_anything_large_is_imported():
+def test_names_of_experiments_are_known_without_importing_them():
     for chapter in ("llg", "rlu", "lia_sa", "gdbr", "agic", "arena", "learned"):
         assert set(running.declared(chapter)) == paths.experiment_names(chapter), chapter
-    code = (
-        "import sys\nfrom fedleak_book.commands.experiments import record\n"
-        "try:\n    record('llg', ['nope'])\nexcept ValueError as error:\n    print(error, 'torch' in sys.modules)"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.startswith("llg declares no nope; there are: dlg, ")
-    assert said.endswith(" False\n")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedleak.data import Images
+from fedleak.data import load
 from fedleak.federated import fedavg
 from fedleak.federated.defences import PureNoise
 from fedleak.models import build
@@ -15,16 +15,10 @@ from fedleak_book.experiments.training import Federation, set_norms, stacked_upd
 SHAPE = (1, 8, 8)
 
 
-def images(count=60, classes=3, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.rand(count, *SHAPE, generator=generator)
-    names = tuple(f"class {i}" for i in range(classes))
-    return Images(x, torch.arange(count) % classes, names, "random", "train", False, "made here", "none")
-
-
 def federation(seed=0, **changes):
     options = {"users": 5, "samples": 12, "composition": "unbalanced", "seed": seed, **changes}
-    return Federation.of(build("cnn", SHAPE, 3, seed=1), images(), **options)
+    images = load("synthetic", shape=SHAPE, n_classes=3, count=60)
+    return Federation.of(build("cnn", SHAPE, 3, seed=1), images, **options)
 
 
 def tensors(seed, clients, steps, batch, classes=3):

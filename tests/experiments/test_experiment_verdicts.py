@@ -200,6 +200,18 @@ def test_a_backtest_that_cannot_fail_counts_for_nothing():
     assert 0 < effects.backtest(trials({"a": 0.1, "b": 0.1}), ["cell"], {"acc": MEAN}).half_width < 0.1
 
 
+@pytest.fixture
+def given(monkeypatch):
+    """Let these rows be what every record holds, and these transports the paper's."""
+
+    def given_rows(rows, *transports, **fixed):
+        facts = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": fixed}}
+        monkeypatch.setattr(effects.records, "recorded", lambda paper, record: (rows, facts))
+        monkeypatch.setattr(choices, "load", lambda paper: Choices(transports=transports))
+
+    return given_rows
+
+
 def test_an_effect_is_paired_by_trial():
     rows, apart = trials({"a": 0.1}, cells=1), 0.1 + np.random.default_rng(1).normal(0, 1e-4, 20)
     whole = rows["level"] == "whole"
@@ -209,10 +221,8 @@ def test_an_effect_is_paired_by_trial():
     assert effects.contrast(rows, "fewer", "acc") is None
 
 
-def test_an_effect_is_of_the_rows_with_the_same_settings(monkeypatch):
-    rows = pd.concat([trials({"a": s}, cells=1).assign(lr=lr) for lr, s in ((0.01, 0.0), (0.03, 0.2))])
-    facts = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {}}}
-    monkeypatch.setattr(effects.records, "recorded", lambda paper, record: (rows, facts))
+def test_an_effect_is_of_the_rows_with_the_same_settings(given):
+    given(pd.concat([trials({"a": s}, cells=1).assign(lr=lr) for lr, s in ((0.01, 0.0), (0.03, 0.2))]))
     transport = Transport(("images",), "reduced", "few", same=("lr",))
     low, high = (effects.of_column("x", transport, {"lr": rate}, "acc").hull[1] for rate in (0.01, 0.03))
     assert low < 0.1 < high
@@ -220,11 +230,8 @@ def test_an_effect_is_of_the_rows_with_the_same_settings(monkeypatch):
     assert effects.of_column("x", transport, {"lr": 0.01}, "psnr") is None
 
 
-def test_an_effect_counts_only_at_its_records_settings(monkeypatch):
-    facts = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {}}}
-    monkeypatch.setattr(effects.records, "recorded", lambda paper, record: (trials({"a": 0.1}, cells=1), facts))
-    rules = Choices(transports=(Transport(("images",), "reduced", "few", only={"mode": "frozen"}),))
-    monkeypatch.setattr(choices, "load", lambda paper: rules)
+def test_an_effect_counts_only_at_its_records_settings(given):
+    given(trials({"a": 0.1}, cells=1), Transport(("images",), "reduced", "few", only={"mode": "frozen"}))
     table = Table("p", "t", {"keys": ["data"]}, {}, [{"setting": "mode", "is": "frozen"}])
     assert effects.of_cell(table, {}, {}, "acc")  # an earlier record, which does not name the mode
     assert effects.of_cell(table, {"mode": "frozen"}, {}, "acc")
@@ -232,15 +239,13 @@ def test_an_effect_counts_only_at_its_records_settings(monkeypatch):
 
 
 @pytest.fixture
-def chapter(monkeypatch, tmp_path):
+def chapter(given, monkeypatch, tmp_path):
     """A paper "x" with a transport, its record, and a folder of its own for what is written."""
-    declared = {"kinds": {"acc": {"name": "mean"}}, "fixed": {}}
+    transport = Transport(("images", "aux"), "reduced", "few", same=("cell",))
+    given(trials({"a": 0.1}), transport)
     monkeypatch.setattr(effects.paths, "published", lambda paper: tmp_path)
     monkeypatch.setattr(effects.records, "provenance", lambda path: {"sha256": "1"})
-    monkeypatch.setattr(effects.records, "recorded", lambda paper, record: (trials({"a": 0.1}), {"declared": declared}))
-    rules = Choices(transports=(Transport(("images", "aux"), "reduced", "few", same=("cell",)),))
-    monkeypatch.setattr(choices, "load", lambda paper: rules)
-    return rules.transports[0]
+    return transport
 
 
 def test_effects_are_read_again_as_they_were_written(chapter):
@@ -276,13 +281,9 @@ def record(rows, by=()):
     return Record("t", rows, {**declared, "fixed": {}, "exact": False})
 
 
-def test_an_effect_counts_if_all_differing_cells_have_it(monkeypatch):
-    facts = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": {"net": "lenet"}}}
-    monkeypatch.setattr(
-        effects.records, "recorded", lambda paper, record: (trials({"m": 0.1, "n": 0.1}, cells=1), facts)
-    )
-    rules = Choices(transports=(Transport(("aux",), "reduced", "few", when={"data": "x"}),))
-    monkeypatch.setattr(choices, "load", lambda paper: rules)
+def test_an_effect_counts_if_all_differing_cells_have_it(given):
+    transport = Transport(("aux",), "reduced", "few", when={"data": "x"})
+    given(trials({"m": 0.1, "n": 0.1}, cells=1), transport, net="lenet")
     head = {"keys": ["data"], "axes": {"data": ["x", "y"]}, "fixed": {"aux": 1000}}
     paper = Paper("p", "P", "k", {"t": Table("p", "t", head, {})}, {"a": item(table="t", cell={})})
     rows = pd.DataFrame(
@@ -302,6 +303,5 @@ def test_an_effect_counts_if_all_differing_cells_have_it(monkeypatch):
     assert replace(apart, parts=[lambda t: t["x"]]).measure([record(fewer)], paper).effects == (), (
         "nothing is known of y"
     )
-    monkeypatch.setattr(choices, "load", lambda paper: rules)
     assert ahead.measure([record(rows.assign(aux=433))], paper).effects == ()
     assert ahead.measure([record(rows.assign(aux=1000))], paper).effects == ()

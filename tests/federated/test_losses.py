@@ -14,15 +14,6 @@ from fedleak.federated.losses import as_loss, measure_factor
 WEIGHT = torch.tensor([1.0, 5.0, 1.0, 0.2, 3.0])
 
 
-def focal(logits, labels):
-    ce = F.cross_entropy(logits, labels, reduction="none")
-    return ((1 - (-ce).exp()) ** 2 * ce).mean()
-
-
-def weighted_plain_mean(logits, labels):
-    return (WEIGHT[labels] * F.cross_entropy(logits, labels, reduction="none")).mean()
-
-
 MULTIPLES = {
     "mean": (nn.CrossEntropyLoss(), 1.0),
     "sum": (nn.CrossEntropyLoss(reduction="sum"), 8.0),
@@ -33,14 +24,9 @@ MULTIPLES = {
 OTHER = {
     "weights": nn.CrossEntropyLoss(WEIGHT),
     "weights, sum": partial(F.cross_entropy, weight=WEIGHT, reduction="sum"),
-    "weights, plain mean": weighted_plain_mean,
     "an ignored class": nn.CrossEntropyLoss(ignore_index=2),
     "smoothing": nn.CrossEntropyLoss(label_smoothing=0.01),
-    "focal": focal,
     "a sigmoid per class": nn.BCEWithLogitsLoss(),
-    "confidence penalty": lambda z, y: (
-        F.cross_entropy(z, y) - 0.1 * torch.distributions.Categorical(logits=z).entropy().mean()
-    ),
     "a random factor": lambda z, y: torch.rand(()) * F.cross_entropy(z, y),
     "the square of the mean": lambda z, y: F.cross_entropy(z, y) ** 2,
 }

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg, Krum
@@ -142,3 +142,36 @@ def test_samples_are_the_metric_that_is_named_or_the_number(tmp_path, examples, 
     start(strategy, app, rounds=1)
     assert [(part.samples, part.steps) for part in read(tmp_path)] == [(samples, -(-samples // BATCH))] * NODES
     assert list(read(tmp_path)[0].states()[1]) == names
+
+
+def bfloat16():
+    """Arrays as somebody sends bfloat16, which Flower's ArrayRecord does not take."""
+    state = network().bfloat16().state_dict().items()
+    return ArrayRecord({k: Array("bfloat16", tuple(t.shape), "raw.bfloat16", bytes(2 * t.numel())) for k, t in state})
+
+
+def arrays():
+    return ArrayRecord(network().state_dict())
+
+
+UNREADABLE = {
+    "serialisation of one's own": (bfloat16, {"arrays": arrays()}, {"num-examples": 16}),
+    "two array records": (arrays, {"arrays": arrays(), "control": arrays()}, {"num-examples": 16}),
+    "a key of another name": (arrays, {"arrays": arrays()}, {"images": 16}),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_no_round_ends_for_want_of_a_record_and_a_gap_is_left(tmp_path, case):
+    sent, reply, metrics = UNREADABLE[case]
+    app, strategy, aggregated = ClientApp(), all_nodes(), []
+
+    @app.train()
+    def _train(message, context):
+        return Message(RecordDict({**reply, "metrics": MetricRecord(metrics)}), reply_to=message)
+
+    strategy.aggregate_train = lambda _, replies: aggregated.extend(r.has_error() for r in replies) or (None, None)
+    recorded(strategy, tmp_path, lr=LR, batch_size=BATCH).start(InProcess(app, NODES), sent(), num_rounds=1)
+    assert aggregated == [False] * NODES
+    with pytest.raises(ValueError, match="round 1, node 1 is not recorded"):
+        read(tmp_path)

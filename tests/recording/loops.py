@@ -58,7 +58,7 @@ def loop(name, measured=True, network=mlp, optimiser=None):
 
 def plain(loss=F.cross_entropy, splits=2, *, forward=lambda m, x: m(x), backward=None, after=None, epochs=1, **parts):
     """The usual loop, with one part replaced: `labels` to show, no `zero`, shown `late`, a batch `without` a step."""
-    labels, divide = parts.pop("labels", lambda y: y), parts.pop("divide", 1.0)
+    labels = parts.pop("labels", lambda y: y)
     zero, late, without = parts.pop("zero", True), parts.pop("late", False), parts.pop("without", None)
     assert not parts
 
@@ -66,7 +66,7 @@ def plain(loss=F.cross_entropy, splits=2, *, forward=lambda m, x: m(x), backward
         for number, part in enumerate([*torch.arange(len(y)).chunk(splits)] * epochs):
             late or saw(labels(y[part]))
             zero and optimiser.zero_grad()
-            (loss(forward(model, x[part]), y[part]) / divide).backward()
+            loss(forward(model, x[part]), y[part]).backward()
             if backward:
                 backward(model)
             if number != without:
@@ -118,7 +118,6 @@ def simple(m, x):
 # Optimisers
 add("sgd")
 add("one step", splits=1)
-add("two epochs", epochs=2)
 add("momentum", optimiser=Optimisers(momentum=0.9))
 add("Nesterov", optimiser=Optimisers(momentum=0.9, nesterov=True))
 add("weight decay", optimiser=Optimisers(weight_decay=0.1), splits=1)
@@ -160,6 +159,20 @@ def warm(model):
 
 
 add("velocity of an earlier round", False, optimiser=warm)
+add("much weight decay", False, optimiser=Optimisers(lr=0.5, weight_decay=0.1), splits=1, epochs=60)
+
+
+@loop("a step by a closure", optimiser=Optimisers(lr=0.05, momentum=0.9))
+def _(model, optimiser, x, y, saw):
+    def closure():
+        optimiser.zero_grad()
+        value = F.cross_entropy(model(x), y)
+        value.backward()
+        return value
+
+    for _ in range(2):
+        saw(y)
+        optimiser.step(closure)
 
 
 # Schedules, clipping, and what else happens between the steps
@@ -180,7 +193,6 @@ loop("a schedule inside", False)(scheduled(0.3))
 loop("a slow schedule")(scheduled(0.95))
 loop("a rate by epoch", optimiser=Optimisers(lr=0.1))(scheduled(0.5, epochs=3))
 add("clipped norm", False, backward=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 0.05))
-add("clipped norm, bound not reached", backward=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 100.0))
 add("SCAFFOLD", False, splits=4, backward=lambda m: [p.grad.add_(0.02) for p in m.parameters()])
 add("sparse gradients", False, backward=lambda m: [p.grad.mul_(p.grad.abs() > 0.01) for p in m.parameters()])
 
@@ -237,6 +249,15 @@ def accumulated(divide):
 loop("accumulation, divided")(accumulated(3))
 loop("accumulation, not divided")(accumulated(1))
 add("labels shown after the step", late=True)
+add("labels that the loss did not use", False, labels=lambda y: (y + 1) % CLASSES)
+
+
+@loop("rates by class", False)
+def _(model, optimiser, x, y, saw):
+    order = y.argsort()
+    for rate, part in ((0.1, order[:12]), (0.01, order[12:])):
+        optimiser.param_groups[0]["lr"] = rate
+        plain(splits=1)(model, optimiser, x[part], y[part], saw)
 
 
 @loop("one show for two parts of a batch")
@@ -273,7 +294,6 @@ add("a batch without a step", splits=4, without=1)
 
 # Losses
 add("sum", loss=lambda z, y: F.cross_entropy(z, y, reduction="sum"))
-add("half", divide=2.0)
 add("nll of a log-softmax", network=sequential(), loss=lambda z, y: F.nll_loss(z.log_softmax(1), y))
 add("log-softmax inside", network=lambda: Parts(lambda m, x: simple(m, x).log_softmax(1)), loss=F.nll_loss)
 add("class weights", False, loss=lambda z, y: F.cross_entropy(z, y, weight=WEIGHT))
@@ -284,7 +304,6 @@ add("BCE", False, loss=lambda z, y: F.binary_cross_entropy_with_logits(z, F.one_
 mixed = torch.randperm(B // 2, generator=torch.Generator().manual_seed(1))
 add("mixup", False, loss=lambda z, y: 0.7 * F.cross_entropy(z, y) + 0.3 * F.cross_entropy(z, y[mixed]))
 add("ignored labels", loss=lambda z, y: F.cross_entropy(z, torch.where(y == 5, -100, y)), labels=lambda y: y[y != 5])
-add("temperature", False, loss=lambda z, y: F.cross_entropy(z / 3, y))
 add("a prior added in place", False, loss=lambda z, y: F.cross_entropy(z.add_(WEIGHT), y))
 
 
@@ -363,6 +382,7 @@ def _(model, optimiser, x, y, saw):
 # Models and wrappers
 add("no bias", network=lambda: Parts(simple, lambda: nn.Linear(32, CLASSES, bias=False)))
 add("batch norm and dropout", network=sequential(lambda: nn.BatchNorm1d(32), lambda: nn.Dropout(0.5)))
+add("a bias in front of batch norm", optimiser=Optimisers(lr=0.1), network=sequential(lambda: nn.BatchNorm1d(32)))
 add("a frozen body", network=lambda: (m := mlp(), m[0].requires_grad_(False))[0])
 add("a frozen head", network=lambda: (m := mlp(), m[2].requires_grad_(False))[0])
 add("a tied head", network=lambda: (torch.manual_seed(0), Tied("embed"))[1], forward=lambda m, x: m((6 * x).long()))
@@ -378,7 +398,6 @@ add(
 )
 add("layers called one by one", network=lambda: Parts(simple), forward=lambda m, x: m.fc(m.body(x)))
 add("data parallel", network=lambda: nn.DataParallel(mlp()))
-add("double precision", network=lambda: mlp().double(), forward=lambda m, x: m(x.double()))
 add("bfloat16", False, network=lambda: mlp().bfloat16(), forward=lambda m, x: m(x.bfloat16()))
 add("outputs times 1/8", False, optimiser=Optimisers(lr=0.1), network=lambda: Parts(lambda m, x: simple(m, x) / 8))
 add(
@@ -396,10 +415,16 @@ add(
     False,
     network=lambda: Parts(lambda m, x: m.fc(m.body(x)) + m.other(m.body(x)), other=nn.Linear(32, CLASSES)),
 )
-add(
-    "checkpointed",
-    network=lambda: Parts(lambda m, x: m.fc(torch.utils.checkpoint.checkpoint(m.body, x, use_reentrant=False))),
-)
+
+
+def hooked(model, hook):
+    hook(model)
+    return model
+
+
+add("a hook on a weight", False, network=lambda: hooked(mlp(), lambda m: m[0].weight.register_hook(torch.sign)))
+backward_hook = lambda m: m[0].register_full_backward_hook(lambda *_: None)
+add("a hook on a layer", False, network=lambda: hooked(mlp(), backward_hook))
 
 
 @loop("passes without gradients in between")

@@ -5,15 +5,15 @@ import copy
 import pytest
 import torch
 from loops import CLASSES, LOOPS, RATE, mlp, plain, samples
-from torch import nn
 from torch.nn import functional as F
 
 from fedleak.models import head
 from fedleak.recording import read, record
 
 UNCLEAR_OUTPUTS = (
-    *("batch norm and dropout", "a dictionary of outputs", "data parallel", "a scale that is never taken off"),
-    *("a tied head", "features, projection, logits", "adversarial inputs"),
+    *("batch norm and dropout", "a bias in front of batch norm", "a dictionary of outputs", "data parallel"),
+    *("a scale that is never taken off", "a tied head", "features, projection, logits", "adversarial inputs"),
+    "a step by a closure",
 )
 """Loops of which the mean probabilities are not those of a pass over all samples before."""
 
@@ -29,19 +29,14 @@ def recorded(folder, loop):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", LOOPS)
-def test_a_round_is_measured_if_it_is_sgd_on_the_cross_entropy(name, tmp_path):
+def test_a_round_is_measured_and_shows_its_labels_if_it_is_sgd_on_the_cross_entropy(name, tmp_path):
     part = recorded(tmp_path, LOOPS[name])
     assert (not part.failed) == LOOPS[name].measured, part.failed
     assert (part.scheme is not None) == LOOPS[name].measured
 
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "name", [name for name, loop in LOOPS.items() if loop.measured and name not in UNCLEAR_OUTPUTS]
-)
-def test_a_measured_update_shows_its_labels_in_the_bias(name, tmp_path):
-    """Counts follow from the bias' gradient, which is the mean of p - y; p hardly moves."""
-    part = recorded(tmp_path, LOOPS[name])
+    if part.failed or name in UNCLEAR_OUTPUTS:
+        return
+    # counts follow from the bias' gradient, which is the mean of p - y; p hardly moves
     model, (x, y) = LOOPS[name].network(), samples()
     bias = head(model).bias
     if bias not in part.update().tensors:
@@ -88,73 +83,6 @@ def test_each_parameter_has_its_own_rate_and_decay_taken_off(tmp_path):
     update = read(tmp_path)[0].update()
     for name, gradient in zip(dict(model.named_parameters()), gradients, strict=True):
         torch.testing.assert_close(update.gradient(name), gradient, rtol=1e-3, atol=1e-4)
-
-
-def test_much_weight_decay_cannot_be_separated(tmp_path):
-    model, (x, y) = mlp(), samples()
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.5, weight_decay=0.1)
-    with record(tmp_path, model, optimiser, round=1) as saw:
-        plain(splits=1, epochs=60)(model, optimiser, x, y, saw)
-    assert read(tmp_path)[0].failed
-
-
-def test_labels_that_the_loss_did_not_use_are_not_measured(tmp_path):
-    model, (x, y) = mlp(), samples()
-    optimiser = LOOPS["sgd"].optimiser(model)
-    with record(tmp_path, model, optimiser, round=1) as saw:
-        plain(labels=lambda part: (part + 1) % CLASSES)(model, optimiser, x, y, saw)
-    assert "were not shown" in read(tmp_path)[0].failed
-
-
-def test_unequal_weights_of_samples_are_not_measured(tmp_path):
-    model, (x, y) = mlp(), samples()
-    y = y.sort().values
-    optimiser = LOOPS["sgd"].optimiser(model)
-    with record(tmp_path, model, optimiser, round=1) as saw:
-        for rate, part in ((0.1, slice(0, 12)), (0.01, slice(12, 24))):
-            optimiser.param_groups[0]["lr"] = rate
-            plain(splits=1)(model, optimiser, x[part], y[part], saw)
-    assert "weigh unequally" in read(tmp_path)[0].failed
-
-
-def test_hooks_on_gradients_are_not_measured(tmp_path):
-    hooks = (
-        lambda m: m[0].weight.register_hook(torch.sign),
-        lambda m: m[0].register_full_backward_hook(lambda *_: None),
-    )
-    for k, hook in enumerate(hooks):
-        model, (x, y) = mlp(), samples()
-        hook(model)
-        optimiser = LOOPS["sgd"].optimiser(model)
-        with record(tmp_path / str(k), model, optimiser, round=1) as saw:
-            plain()(model, optimiser, x, y, saw)
-        assert "hook" in read(tmp_path / str(k))[0].failed
-
-
-def test_a_step_by_a_closure_is_measured(tmp_path):
-    model, (x, y) = mlp(), samples()
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-
-    def closure():
-        optimiser.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        return loss
-
-    with record(tmp_path, model, optimiser, round=1) as saw:
-        for _ in range(2):
-            saw(y)
-            optimiser.step(closure)
-    assert not read(tmp_path)[0].failed
-
-
-def test_a_bias_in_front_of_batch_norm_is_negligible(tmp_path):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(20, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, CLASSES))
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    with record(tmp_path, model, optimiser, round=1) as saw:
-        plain()(model, optimiser, *samples(), saw)
-    assert not read(tmp_path)[0].failed
 
 
 def test_skipped_steps_leave_no_labels(tmp_path):
