@@ -54,13 +54,8 @@ def test_a_batch_is_chosen_and_attacked_by_keyboard(page):
     assert page.locator(".batch button").count() == 8
 
 
-def test_without_javascript_a_table_shows_the_first_batch(chromium, file):
+def test_without_javascript_nothing_can_be_pressed(chromium, file):
     still = chromium.context.browser.new_context(java_script_enabled=False, offline=True).new_page()
     still.goto(file.as_uri())
-    rows = still.locator("noscript tr").all_inner_texts()
+    assert still.locator("noscript").inner_text() == "Trying it needs JavaScript."
     assert not still.locator(".touch button, .touch input, .touch svg").filter(visible=True).count()
-    cells = [row.split("\t") for row in rows[1:]]
-    assert [row[0] for row in cells] == [str(label) for label in range(10)]
-    truth, inferred = ([int(row[column]) for row in cells] for column in (2, 3))
-    assert sum(truth) == sum(inferred) == len(touch.START)
-    assert sum(map(min, truth, inferred)) == len(touch.START) - 1

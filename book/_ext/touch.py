@@ -64,16 +64,8 @@ def picture(pixels: Tensor) -> str:
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
 
 
-def without_javascript(sums: Tensor, truth: Tensor, inferred: Tensor) -> str:
-    """Return the first batch as a table, ``[n]`` each: row sums of the gradient, counts in the batch and by LLG."""
-    rows = zip(sums.tolist(), truth.tolist(), inferred.tolist(), strict=True)
-    cells = "".join(f"<tr><td>{i}<td>{g:+.2f}<td>{n}<td>{k}" for i, (g, n, k) in enumerate(rows)).replace("-", "−")
-    header = "<tr><th>class<th>row sum of the gradient<th>samples in the batch<th>samples inferred by LLG"
-    return f'<noscript><table class="table">{header}{cells}</table></noscript>'
-
-
-def first_batch(cache: HeadPass, y: Tensor) -> tuple[str, str]:
-    """Return the table of the first batch, and sentences on the label that LLG gets wrong in it."""
+def first_batch(cache: HeadPass, y: Tensor) -> str:
+    """Return sentences on the label that LLG gets wrong in the first batch."""
     batch, n_classes = torch.tensor(START), cache.probabilities.shape[1]
     size, truth = len(batch), metrics.counts(y[batch], n_classes)
     sums = cache.row_sums(batch[None], y[batch][None])[0]
@@ -84,14 +76,13 @@ def first_batch(cache: HeadPass, y: Tensor) -> tuple[str, str]:
     mass = cache.inputs.sum(1)[batch] / size
     lowers = float((mass * (1 - cache.probabilities[batch, y[batch]])).mean())
     raises = float((mass * cache.probabilities[batch, most])[y[batch] != most].mean())
-    sentences = (
+    return (
         "<summary>Why is one label of the first batch wrong?</summary>The attack of this demo, LLG, estimates that one"
         f" sample lowers the sum of its class by {-impact:.2f}. In truth one sample lowers the sum of its class by"
         f" {lowers:.2f}, and each sample of another class raises that sum by {raises:.2f}. The sum of class {most} is"
         f" {sums[most]:.2f}. By LLG's estimate this takes {sums[most] / impact:.1f} samples of the class, but the"
         f" batch has {truth[most]}. So LLG gives class {most} one label too many, and class {next_most} one too few."
     ).replace("is -", "is −")
-    return without_javascript(sums, truth, inferred), sentences
 
 
 def fragment() -> str:
@@ -104,7 +95,6 @@ def fragment() -> str:
         for i, (label, pixels) in enumerate(zip(y.tolist(), x, strict=True))
     )
     settings = escape(json.dumps({"most": MOST, "few": FEW, "start": START, "digits": exported(cache, y)}), quote=True)
-    table, why = first_batch(cache, y)
     mean, low, high = accuracy(cache, y)
     return raw(
         f'<figure class="drawing touch" data-settings="{settings}">'
@@ -118,7 +108,8 @@ def fragment() -> str:
         '<svg viewBox="0 0 440 226" role="img" hidden></svg>'
         '<p class="control" hidden><label><b>3. You are the server: infer the labels.</b> '
         '<input type="range" min="0" step="1"> <output></output></label></p>'
-        f'<p class="status" aria-live="polite"></p>{table}<details>{why}</details>'
+        f'<p class="status" aria-live="polite"></p><noscript>Trying it needs JavaScript.</noscript>'
+        f"<details>{first_batch(cache, y)}</details>"
         "<figcaption>Sums of the last layer's gradient by class. Outlines: the sums in the update. Filled: what is"
         " left of each sum after LLG has subtracted one sample's estimated share per inferred label; orange is"
         f" negative. The network is an untrained LeNet; all is computed in this page. The button <i>Random"
