@@ -6,7 +6,7 @@ from torch import Tensor
 
 from notebooks.film import WIDTH, Frame, Slider, text
 
-__all__ = ["FLOOR", "WIDTH", "Frame", "Slider", "bar", "pairs", "rule", "text"]
+__all__ = ["FLOOR", "WIDTH", "Frame", "Slider", "bar", "chart", "pairs", "rule", "text"]
 FLOOR = 190
 
 
@@ -21,6 +21,26 @@ def bar(x: float, base: float, height: float, width: float, kind: str) -> str:
 def rule(y: float, start: float = 30, end: float = WIDTH - 10) -> str:
     """Return a horizontal line."""
     return f'<path class="axis" d="M{start:.0f} {y:.1f}H{end:.0f}"/>'
+
+
+def chart(
+    names: tuple[str, str], most: float, ticks: Iterable[float], classes: Iterable[tuple[float, str, int]]
+) -> str:
+    """Return a bar per class, up or down from zero, of at most `most`, and below it a dot for each of its samples.
+
+    `names` are those of the bars and of the dots; a class has the value and the kind of its bar, and its samples.
+    """
+    parts = [text(10, 14, names[0], "start"), text(10, FLOOR + 16, "class", "start")]
+    parts.append(text(10, FLOOR + 34, names[1], "start"))
+    for y in ticks:
+        parts.append(text(64, 104 - 80 * y / most, f"{y:+g}".replace("-", "−") if y else "0", "end"))
+        parts.append(
+            f'<path class="axis" d="M70 {100 - 80 * y / most:.1f}h{WIDTH - 80}" opacity="{0.25 if y else 1}"/>'
+        )
+    for i, (value, kind, samples) in enumerate(classes):
+        parts.append(bar(86 + i * 54, 100, 80 * value / most, 34, kind))
+        parts += [text(103 + i * 54, FLOOR + 16, i), text(103 + i * 54, FLOOR + 34, "●" * samples)]
+    return "".join(parts)
 
 
 def pairs(recovered: Tensor, truth: Tensor, start: float, width: float, most: float) -> Iterable[str]:

@@ -4,7 +4,7 @@ import math
 
 import torch
 from render import number
-from slides import FLOOR, WIDTH, Frame, Slider, bar, pairs, text
+from slides import FLOOR, WIDTH, Frame, Slider, bar, chart, pairs, text
 from torch import Tensor
 
 from fedleak import data
@@ -36,25 +36,12 @@ def row_sums() -> Slider:
     most, named, frames = g.abs().max(), [], []
 
     def drawing(taken: int | None) -> str:
-        parts = [text(64, height(y) + 4, f"{y:+g}".replace("-", "−"), "end") for y in ticks]
-        parts += [
-            f'<path class="axis" d="M70 {height(y):.1f}h{WIDTH - 80}" opacity="{1 if y == 0 else 0.25}"/>'
-            for y in ticks
-        ]
-        parts.append(text(10, 14, "row sum", "start"))
-        for i, value in enumerate(g.tolist()):
-            kind = "hit" if i == taken else "miss" if value < 0 else "truth"
-            parts.append(bar(86 + i * 54, height(0), height(0) - height(value), 34, kind))
-            parts.append(text(103 + i * 54, FLOOR + 16, i))
-            parts.append(text(103 + i * 54, FLOOR + 34, "●" * named.count(i)))
-        return "".join([*parts, text(10, FLOOR + 16, "class", "start"), text(10, FLOOR + 34, "count", "start")])
+        kinds = ("hit" if i == taken else "miss" if value < 0 else "truth" for i, value in enumerate(g.tolist()))
+        classes = zip(g.tolist(), kinds, map(named.count, range(len(g))), strict=True)
+        return chart(("row sum", "count"), float(most), ticks, classes)
 
     step = 10 ** math.floor(math.log10(most))
     ticks = [k * step for k in range(-int(most / step), int(most / step) + 1, max(1, int(most / step / 2)))]
-
-    def height(y: float) -> float:
-        return 100 - 80 * y / float(most)
-
     frames.append(Frame("0", drawing(None), f"{len(negative)} row sums of the client's update are negative"))
     for k in range(size):
         first = k < len(negative)
@@ -87,22 +74,13 @@ def system() -> Slider:
     sums = torch.nn.functional.one_hot(torch.tensor(order), len(sent)).double().cumsum(0) @ matrix.T
     most = 1.1 * float(torch.cat([sums, sent[None]]).abs().max())
 
-    def height(y: float) -> float:
-        return 100 - 80 * y / most
-
     def drawing(taken: list[int]) -> str:
-        n = torch.bincount(torch.tensor(taken, dtype=torch.long), minlength=len(sent)).double()
-        parts = [text(10, 14, "push on the bias", "start")]
-        for y in range(-int(most), int(most) + 1):
-            parts.append(text(64, height(y) + 4, f"{y:+d}".replace("-", "−") if y else "0", "end"))
-            parts.append(f'<path class="axis" d="M70 {height(y):.1f}h{WIDTH - 80}" opacity="{0.25 if y else 1}"/>')
-        for i, (value, goal) in enumerate(zip((matrix @ n).tolist(), sent.tolist(), strict=True)):
-            kind = "hit" if taken and i == taken[-1] else "truth"
-            parts.append(bar(86 + i * 54, height(0), height(0) - height(value), 34, kind))
-            parts.append(f'<path class="line line-3" d="M{82 + i * 54} {height(goal):.1f}h42"/>')
-            parts.append(text(103 + i * 54, FLOOR + 16, i))
-            parts.append(text(103 + i * 54, FLOOR + 34, "●" * int(n[i])))
-        return "".join([*parts, text(10, FLOOR + 16, "class", "start"), text(10, FLOOR + 34, "samples", "start")])
+        n = torch.bincount(torch.tensor(taken, dtype=torch.long), minlength=len(sent))
+        kinds = ("hit" if taken and i == taken[-1] else "truth" for i in range(len(sent)))
+        ticks = range(-int(most), int(most) + 1)
+        bars = chart(("push on the bias", "samples"), most, ticks, zip(matrix @ n.double(), kinds, n, strict=True))
+        goals = enumerate(100 - 80 * sent / most)
+        return bars + "".join(f'<path class="line line-3" d="M{82 + i * 54} {goal:.1f}h42"/>' for i, goal in goals)
 
     frames = [Frame("0", drawing([]), "no sample yet; the marks are the client's update")]
     for k, label in enumerate(order):
