@@ -27,3 +27,4 @@ def test_numbers_that_changed_are_listed_by_page(tmp_path):
     app.command()(numbers_of.main)
     result = CliRunner().invoke(app, [str(tmp_path / "before"), str(tmp_path / "after")])
     assert (result.exit_code, "4 of 7 numbers changed" in result.stdout, "85%" in result.stdout) == (1, True, False)
+    assert CliRunner().invoke(app, [str(tmp_path / "after"), str(tmp_path / "after")]).exit_code == 0

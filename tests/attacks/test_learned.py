@@ -32,6 +32,18 @@ def attacker():
     return learned.train(MODEL, pool(), B, iterations=30)
 
 
+def test_neurons_dead_on_auxiliary_images_may_be_clients():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, CLASSES))
+    model[1].weight.data[0], model[1].bias.data[0] = torch.eye(16)[15], -1.0  # active where the last pixel is above 1
+    clients = pool(seed=9)
+    clients.x[:, 0, 3, 3] = 2.0
+    attacker = learned.train(model, pool(), B, iterations=40, batches=64)
+    updates, truth = drawn(20, 0, clients=clients, model=model)
+    recovered = torch.stack([attacker.read(update, model).counts for update in updates])
+    assert instance_accuracy(recovered, truth).mean() > 0.8
+
+
 def test_a_gradient_worked_out_by_hand():
     """Zero weights: p is (1/2, 1/2), so of images 0.1 and 0.3 of class 0 the first row is -(0.1 + 0.3) / 4."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2))

@@ -104,6 +104,19 @@ def test_the_counts_of_untrained_networks_are_found(steps, activation, share):
         assert torch.minimum(recovered, truth).sum() / truth.sum() >= 0.95
 
 
+def test_simulated_steps_are_those_of_a_client_whose_only_image_is_known():
+    """The second step begins where the first ended, moved by half of what lies between both ends."""
+    model, aux = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), Images(torch.rand(3, 1, 2, 2), torch.arange(3))
+    x, y = aux.x[:1].expand(2, 5, -1, -1, -1), torch.zeros(2, 5, dtype=torch.long)
+    updates = [fedavg(model, x[:steps], y[:steps], 0.5, "delta", softening=Softening(0.1)) for steps in (1, 2)]
+    one, two = (update.model(model).state_dict() for update in updates)
+    settings = torch.tensor([10.0, 0.0, 0.0]), Scheme("fedavg", 0.5, 2), 5
+    start, second = (m.state_dict() for m in whole_head.simulate_models(model, model, aux, *settings, 0, smoothing=0.1))
+    torch.testing.assert_close(start, model.state_dict())
+    for name, tensor in second.items():
+        torch.testing.assert_close(tensor, one[name] + (start[name] - two[name]) / 2)
+
+
 @pytest.mark.parametrize("steps", [1, 5])
 def test_a_server_informed_of_label_smoothing_recovers_the_labels(steps):
     model, x, y, truth = situation(steps)

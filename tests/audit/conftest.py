@@ -1,18 +1,12 @@
-"""Seeded tests, and data whose classes can be distinguished."""
+"""Brief training, a recorded run, the command, and data whose classes can be distinguished."""
 
 import pytest
-import torch
 from runs import nine
 from typer.testing import CliRunner
 
 from fedleak import cli
 from fedleak.audit import case
 from fedleak.data.embedded import synthetic
-
-
-@pytest.fixture(autouse=True)
-def _seeded():
-    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True, scope="package")

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
-from runs import SHAPE, network
+from runs import SHAPE, network, unlabelled
 from torch import nn
 
 from fedleak.audit import Report, Setup, audit, audit_run, guard
@@ -240,3 +240,13 @@ def test_a_round_in_which_a_contribution_left_a_note_alone_is_not_measurable(run
         assert {verdict.case.partition(",")[0] for verdict in doubtful} == {f"round {first}"}
         assert all("no labels were shown" in verdict.why for verdict in doubtful)
         assert guard.exit_code(judged) == guard.NOT_MEASURABLE
+
+
+def test_a_client_whose_record_was_refused_is_named_with_the_reason(run, tmp_path):
+    folder = unlabelled(run, tmp_path / "run")
+    for part in read(folder):
+        write(folder, replace(part, seen_by="server"), *part.states())
+    (folder / "round-0001" / "client-a.json").unlink()
+    note_gap(folder, 1, "client", "a", "no labels were shown")
+    report = audit_run(folder, Setup(model=network, shape=SHAPE, remedy_trials=0), gaps=True)
+    assert "no labels were shown" in report.headline()[0]

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from networks import mlp
+from networks import Wrapped, mlp
 from torch import nn
 from torchvision import models as vision
 
@@ -42,6 +42,18 @@ def test_every_model_is_audited_and_left_as_it_was(name):
     for key, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[key]), key
     assert not hasattr(model, "input_shape")
+
+
+def test_frozen_layers_are_neither_counted_nor_withheld():
+    report = audit(Setup(model=Wrapped(trained=False), shape=(20,), trials=1, adversary="no access"))
+    assert (report.facts["parameters"], report.facts["withheld"]) == (49 * 6, [])
+
+
+def test_tanh_before_the_head_is_right_where_the_sign_does_not_matter():
+    model = nn.Sequential(nn.Linear(20, 32), nn.Tanh(), nn.Linear(32, 6))
+    report = audit(Setup(model=model, shape=(20,), batch_size=8, trials=3, remedy_trials=0), fast=True)
+    assert "- LLG, LLG\\*, LLG+: needs a last layer whose inputs are not negative" in report.to_markdown()
+    assert report.table.set_index("attack").loc["iLRG", "iacc"] > 0.8
 
 
 def test_a_trained_model_is_recognised_and_an_untrained_one_too(coloured):

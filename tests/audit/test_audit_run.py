@@ -16,7 +16,7 @@ from fedleak.attacks.registry import all_attacks as registry_attacks
 from fedleak.attacks.result import Result
 from fedleak.audit import Setup, audit
 from fedleak.audit.case import fresh, prepare
-from fedleak.audit.loop import Loop, guess, score
+from fedleak.audit.loop import Loop, guess, score, taking_part
 from fedleak.audit.run import Trials
 from fedleak.federated.defences import ClippedNoise, PureNoise, Sparsification
 from fedleak.federated.restricted import FedVF, Withhold
@@ -132,6 +132,23 @@ def test_proven_labels_are_counted_and_said():
     assert proven.tolist() == [8, 8]
     assert "On average, 8 of these 8 labels are proven (peeling)." in report.headline()[0]
     assert report.rows.query("attack == 'RLU'")["proven"].isna().all()
+
+
+@pytest.mark.parametrize(("name", "more"), [("sgdm", {"momentum": 0.5}), ("feddc", {"regularisation": 0.1})])
+def test_an_algorithm_is_audited(name, more):
+    report = audit(quick(algorithm=name, steps=3, lr=0.05, **more), fast=True)
+    rlu = report.table.set_index("attack").loc["RLU"]
+    assert rlu["applies"]
+    assert rlu["iacc"] > rlu["guess"]
+    assert report.facts["samples"] == 24
+
+
+def test_a_head_is_split_where_there_are_twice_as_many_classes_as_samples():
+    options = {"model": build("fcn3", (1, 6, 6), 20, seed=0).double(), "shape": (1, 6, 6), "trials": 1}
+    report = audit(quick(**options, batch_size=4), fast=True)
+    assert report.rows.query("attack == 'head splitting'")["proven"].tolist() == [4]
+    case = prepare(quick(**options, batch_size=16))
+    assert "head splitting" not in [attack.name for attack in taking_part(case.attacked, case, 16)]
 
 
 def test_the_learned_attacker_is_trained_once_and_says_how_sure_it_is(monkeypatch):

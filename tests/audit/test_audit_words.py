@@ -4,10 +4,11 @@ import functools
 
 import torch
 from networks import Text
+from runs import train
 from torch import nn
 
 from fedleak.attacks.registry import WHITE_BOX, get
-from fedleak.audit import Setup, audit, guard
+from fedleak.audit import Setup, audit, audit_run, guard
 from fedleak.audit.case import prepare
 from fedleak.audit.guard import Limits
 from fedleak.audit.tables import count_words
@@ -91,3 +92,12 @@ def test_words_come_first_in_the_report_of_a_text_model():
     data = torch.randint(3, (60, 8)), torch.arange(60) % 6
     padded = audit(Setup(model=with_padding, data=data, trials=3, remedy_trials=0), fast=True).words
     assert (padded.named, padded.right, padded.of) == (6, 6, 6), "the padding is no word"
+
+
+def test_words_of_a_recorded_run_are_counted(tmp_path):
+    def pool(seed):
+        return torch.randint(50, (60, 8), generator=torch.Generator().manual_seed(seed)), torch.arange(60) % 6
+
+    for node in "abc":
+        train(tmp_path, 1, node, [8], ord(node), make=Text, pool=pool)
+    assert audit_run(tmp_path, Setup(model=Text, shape=(8,), remedy_trials=0)).words.updates == 3

@@ -34,11 +34,6 @@ def small(activation):
     return nn.Sequential(nn.Linear(12, 20), activation, nn.Linear(20, 6))
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize(
     ("make", "name", "x"),
     [

@@ -5,7 +5,6 @@ import os
 import tempfile
 
 import pytest
-import torch
 
 HOME = tempfile.TemporaryDirectory(prefix="flower-home-")  # gone when the tests are
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # before a test imports Flower
@@ -15,4 +14,3 @@ os.environ["FLWR_HOME"] = HOME.name
 @pytest.fixture(autouse=True)
 def _quiet():
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
-    torch.manual_seed(0)

@@ -157,6 +157,7 @@ def arrays():
 UNREADABLE = {
     "serialisation of one's own": (bfloat16, {"arrays": arrays()}, {"num-examples": 16}),
     "two array records": (arrays, {"arrays": arrays(), "control": arrays()}, {"num-examples": 16}),
+    "other names": (arrays, {"arrays": ArrayRecord(nn.Linear(2, 2).state_dict())}, {"num-examples": 16}),
     "a key of another name": (arrays, {"arrays": arrays()}, {"images": 16}),
 }
 

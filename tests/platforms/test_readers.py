@@ -41,9 +41,7 @@ STEPS = {"current_local_steps": 4}
 READ = {
     "declearn": lambda: read.read_declearn(REPLY, 8, 0.1),
     "appfl": lambda: read.read_appfl((AFTER, STEPS), STATE, 8, 0.1, False),
-    "appfl, Opacus": lambda: read.read_appfl(
-        ({f"_module.{n}": t for n, t in AFTER.items()}, STEPS), STATE, 8, 0.1, False
-    ),
+    "appfl, Opacus": lambda: read.read_appfl((PREFIXED, STEPS), STATE, 8, 0.1, False),
     "appfl, send_gradient": lambda: read.read_appfl((SENT_GRADIENT, STEPS), STATE, 8, 0.1, True),
     "pfl": lambda: read.read_pfl(Statistics(scaled(8)), 8, 4, 0.1),
     "openfl, differences": lambda: read.read_openfl(keyed(CHANGE, "trained", "delta"), STATE, 8, 4, 0.1),

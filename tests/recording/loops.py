@@ -387,11 +387,6 @@ add("a frozen body", network=lambda: (m := mlp(), m[0].requires_grad_(False))[0]
 add("a frozen head", network=lambda: (m := mlp(), m[2].requires_grad_(False))[0])
 add("a tied head", network=lambda: (torch.manual_seed(0), Tied("embed"))[1], forward=lambda m, x: m((6 * x).long()))
 add(
-    "a dictionary of outputs",
-    network=lambda: Parts(lambda m, x: {"loss": None, "logits": simple(m, x)}),
-    forward=lambda m, x: m(x)["logits"],
-)
-add(
     "features, projection, logits",
     network=lambda: Parts(lambda m, x: (m.body(x), m.other(m.body(x)), simple(m, x)), other=nn.Linear(32, 8)),
     forward=lambda m, x: m(x)[2],
@@ -404,16 +399,6 @@ add(
     "a learned scale behind the head",
     False,
     network=lambda: Parts(lambda m, x: simple(m, x) * m.scale, scale=nn.Parameter(torch.ones(CLASSES))),
-)
-add(
-    "a cosine head",
-    False,
-    network=lambda: Parts(lambda m, x: 10 * F.linear(F.normalize(m.body(x)), F.normalize(m.fc.weight))),
-)
-add(
-    "two heads that add up",
-    False,
-    network=lambda: Parts(lambda m, x: m.fc(m.body(x)) + m.other(m.body(x)), other=nn.Linear(32, CLASSES)),
 )
 
 

@@ -167,6 +167,9 @@ def test_states_of_two_models(tmp_path, shape, bias, what):
         ({"lr": "0.1"}, "lr"),
         ({"samples": 0}, "samples"),
         ({"counts": [2, 2]}, "counts are of 4 labels, and there are 5 samples"),
+        ({"counts": [6, -1]}, "counts.1"),
+        ({"before": "../x"}, "before"),
+        ({"momentum": 1.5}, "momentum"),
         ({"node": "../../x"}, "node: String should match pattern"),
         ({"node": "b"}, "belongs to round-0001/client-b.json"),
         ({"scales": {"a.weight": 0.0}}, "scales.a.weight: Input should be greater than 0"),
@@ -177,6 +180,19 @@ def test_a_json_file_with_something_else_is_named(tmp_path, change, named):
     path = write(tmp_path, contribution(), *states())
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(ValueError, match=rf"client-a.json: .*{named}"):
+        read(tmp_path)
+
+
+def test_a_gap_names_the_field_that_is_wrong(tmp_path):
+    faults = {"samples: Input should be greater than 0": {"samples": 0}, "counts are of 3 labels": {"counts": [1, 2]}}
+    for message, wrong in faults.items():
+        with never_stopping(tmp_path, logging.getLogger("test"), round=3, node="b"):
+            Contribution(**{"round": 3, "node": "b", "samples": 2, "steps": 1, "lr": 0.1, **wrong})
+        with pytest.raises(ValueError, match=f"round 3, node b is not recorded: {message}"):
+            read(tmp_path)
+    with never_stopping(tmp_path, logging.getLogger("test"), round=3, node="b"):
+        raise KeyError("weight")
+    with pytest.raises(ValueError, match="is not recorded: KeyError: 'weight'"):
         read(tmp_path)
 
 

@@ -11,7 +11,7 @@ from fedleak.models import head
 from fedleak.recording import read, record
 
 UNCLEAR_OUTPUTS = (
-    *("batch norm and dropout", "a bias in front of batch norm", "a dictionary of outputs", "data parallel"),
+    *("batch norm and dropout", "a bias in front of batch norm", "data parallel"),
     *("a scale that is never taken off", "a tied head", "features, projection, logits", "adversarial inputs"),
     "a step by a closure",
 )
