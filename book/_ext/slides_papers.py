@@ -78,8 +78,9 @@ def system() -> Slider:
         n = torch.bincount(torch.tensor(taken, dtype=torch.long), minlength=len(sent))
         kinds = ("hit" if taken and i == taken[-1] else "truth" for i in range(len(sent)))
         ticks = range(-int(most), int(most) + 1)
-        bars = chart(("push on the bias", "samples"), most, ticks, zip(matrix @ n.double(), kinds, n, strict=True))
-        goals = enumerate(100 - 80 * sent / most)
+        classes = zip((matrix @ n.double()).tolist(), kinds, n.tolist(), strict=True)
+        bars = chart(("push on the bias", "samples"), most, ticks, classes)
+        goals = enumerate((100 - 80 * sent / most).tolist())
         return bars + "".join(f'<path class="line line-3" d="M{82 + i * 54} {goal:.1f}h42"/>' for i, goal in goals)
 
     frames = [Frame("0", drawing([]), "no sample yet; the marks are the client's update")]
