@@ -62,6 +62,7 @@ def test_a_finished_run_is_as_new_as_its_code_and_parameters(checkout, monkeypat
     assert notebooks.is_stale("tiny", {**notebooks.QUICK, "trials": 3})
     notebook = nbformat.read(out, as_version=4)
     assert notebook.cells[-1].outputs[0].text == f"3 {checkout.name}\n"  # the root, wherever the command is typed
+    assert str(checkout) not in out.read_text()
     assert [path.name for path in out.parent.iterdir()] == ["tiny.ipynb"]
 
 

@@ -84,6 +84,7 @@ def execute(
             extra_arguments=["--IPKernelApp.log_level=50"],  # else each kernel warns that it talks over TCP
         )
         notebook = nbformat.read(partial, as_version=4)
+        notebook.metadata.papermill.update(input_path=source.name, output_path=out.name)  # no folder of this machine
         notebook.metadata["fedleak"] = {"fingerprint": stamp}
         nbformat.write(notebook, partial)
         os.replace(partial, out)
