@@ -67,7 +67,7 @@ def inputs() -> str:
 
 def _sources() -> Iterator[Path]:
     top = paths.root()
-    yield from (top / name for name in ("CITATION.cff", "_config.yml", "_toc.yml", "requirements.lock"))
+    yield from (top / name for name in ("_toc.yml", "requirements.lock"))
     yield top / "book" / "notation.md"
     yield from filter(Path.is_file, map(paths.executed_notebook, notebooks.pages()))
     for room in ROOMS:

@@ -5,15 +5,11 @@ figure is what is left: the drawing that the slider starts with, or on paper all
 """
 
 from collections.abc import Callable
-from pathlib import Path
 
-from generated import GENERATED, up_to_date
 from pictures import raw
 from slides import Slider
 from slides_arena import answers, fits
 from slides_papers import angles, bridged, row_sums, system
-
-from fedleak_book import paths
 
 SLIDERS: dict[str, Callable[[], Slider]] = {
     "llg": row_sums,
@@ -31,8 +27,5 @@ def fragment(slider: Slider) -> str:
 
 
 def fragments() -> dict[str, str]:
-    """Return the fragments whose sources have changed."""
-    sources = [*Path(__file__).parent.glob("slide*.py"), *(paths.root() / "fedleak").rglob("*.py")]
-    sources += (paths.root() / "notebooks" / "arena").glob("experiments*.py")
-    old = [name for name in SLIDERS if not up_to_date(GENERATED / f"slider-{name}.md", *sources)]
-    return {f"slider-{name}": fragment(SLIDERS[name]()) for name in old}
+    """Return the fragments by name."""
+    return {f"slider-{name}": fragment(make()) for name, make in SLIDERS.items()}
