@@ -7,13 +7,15 @@ interval. What takes more is a variable of the function in ``notes*.py`` that ha
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
+from fedleak import models
 from fedleak_book import paths
 from fedleak_book.evidence.results import Number, Results
 from fedleak_book.evidence.verdicts import tally
@@ -60,11 +62,43 @@ def formatted(value: Any, form: str) -> str:
     return format(Number(value) if is_plain else value, form)
 
 
+def values_of(rows: Any) -> Iterator[dict[str, Any]]:
+    """Yield each row's values: numbers with their intervals, and as ``network`` the title of ``net``."""
+    for row in rows.to_dict("records") if isinstance(rows, pd.DataFrame) else rows:
+        named = {"network": models.title(row["net"])} if "net" in row else {}
+        numbers = {k: Number(v) for k, v in row.items() if type(v) is float and v == v}
+        ends = {k: Number.of(row, k) for k in numbers if f"{k} low" in row}
+        yield named | row | numbers | ends
+
+
+def lines(rows: Any, columns: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Yield the lines of a table; a column is a format of a row's values, such as ``{lead:+.2f ci}``."""
+    for values in values_of(rows):
+        yield {name: form.format_map(values) for name, form in columns.items()}
+
+
+def each(rows: Any, form: str, separator: str = ", ") -> str:
+    """Return one piece of text per row, a format of its values."""
+    return separator.join(form.format_map(values) for values in values_of(rows))
+
+
+def rounded(frame: pd.DataFrame, form: str = ".2f") -> pd.DataFrame:
+    """Return a table with its fractions as text; a dash where one is missing."""
+    return frame.map(
+        lambda v: (
+            v if not isinstance(v, float) else formatted(v, form) if v == v else "–"
+        )
+    )
+
+
 ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True)
 ENVIRONMENT.filters |= {
+    "each": each,
     "ends": ends,
     "enumerated": enumerated,
     "f": formatted,
+    "lines": lines,
+    "rounded": rounded,
     "table": markdown,
     "tally": tally,
 }

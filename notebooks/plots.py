@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -63,6 +65,19 @@ def style_of(names: Sequence[str]) -> dict[str, tuple]:
     )
     rest = (pair for pair in pairs if pair not in taken)
     return {name: STYLE.get(name) or next(rest) for name in names}
+
+
+def bars(rows: pd.DataFrame, value: str) -> np.ndarray:
+    """Return the distances from a value to both ends of its interval, ``[2, rows]``; 0 where it has none."""
+    ends = [rows[value] - rows[f"{value} low"], rows[f"{value} high"] - rows[value]]
+    return np.nan_to_num(np.clip(ends, 0, None))
+
+
+def legend_above(figure: Figure, axes: Axes, columns: int, **look: Any) -> Figure:
+    """Draw the legend of one panel above all panels, and return the figure."""
+    look |= {"loc": "outside upper center", "frameon": False, "ncols": columns}
+    figure.legend(*axes.get_legend_handles_labels(), **look)
+    return figure
 
 
 def stated(published: Paper, places: Mapping[str, Mapping]) -> pd.DataFrame:

@@ -128,7 +128,8 @@ def ends(values: Iterable[float], form: str = ".2f") -> str:
 
 def enumerated(values: Iterable[float], form: str = ".2f") -> str:
     """Return numbers in words: "0.10, 0.20 and −0.30"."""
-    *most, last = (f"{Number(value):{form}}" for value in values)
+    numbers = (v if isinstance(v, Number) else Number(v) for v in values)
+    *most, last = (f"{number:{form}}" for number in numbers)
     return f"{', '.join(most)} and {last}" if most else last
 
 

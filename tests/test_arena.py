@@ -71,7 +71,7 @@ def test_an_attack_that_is_added_is_computed_alone(monkeypatch, anew):
     after = units(anew())
     monkeypatch.undo()
     assert [unit for unit in after if unit[-1].get("attack") != "mine"] == before
-    assert len({name for name, *_, setting in after if setting.get("attack") == "mine"}) == 8
+    assert len({name for name, *_, setting in after if setting.get("attack") == "mine"}) == 9
 
 
 def test_every_sentence_of_the_advice_moves_with_the_records(monkeypatch):

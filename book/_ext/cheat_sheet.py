@@ -5,9 +5,10 @@ from render import plain
 
 from fedleak_book.evidence.results import Results
 from notebooks.agic.figures import grey
-from notebooks.arena.ranking import find_best, load_rows, load_rungs, rescore, score_baseline, score_waiting
-from notebooks.arena.updates import STATES
+from notebooks.arena.balance import score_waiting
+from notebooks.arena.ranking import find_best, load_rows, load_rungs, rescore, score_baseline
 from notebooks.show import ATTACKS, markdown, prose
+from notebooks.updates import STATES
 
 NAMES = {**ATTACKS, "learned": "learned attacker", "GDBR, whitened": "GDBR-W"}
 KNOWLEDGE = {
@@ -39,7 +40,7 @@ def labels() -> str:
     """Return the table of label attacks: a row per state of knowledge, a column for untrained and trained networks."""
     run = Results("arena", device="cpu")
     best = rescore(run, find_best(load_rungs(run), ["state", "rung"])).set_index(["rung", "state"])
-    guess = score_baseline(load_rows(run, "ladder").query("rung == 'class shares'"), ["state"])
+    guess = score_baseline(load_rows(run, "ladder", rung="class shares"), ["state"])
     waited = score_waiting(run)
     rounds = waited.index.levels[1].max()
     lines = [("nothing but the class shares", [f"class-prior baseline, {guess[state]:.0%}" for state in STATES])]

@@ -15,11 +15,11 @@ def answers() -> Slider:
 
     context, size = Context("cpu"), 32
     setting = {"net": "lenet", "data": "MNIST, 5,000", "state": "trained", "batch_size": size}
-    sent, truth = u.sent(context, 2, **u.USUAL | u.STEP | setting)
+    case, truth = u.make_case(context, 2, u.Setting(**setting))
     rivals = ["LLG*", "ZLG+", "iLRG", "LLG+", "LLG", "RLU", "after Decaf", "RLU, whole head"]
     chosen = ["random guess", "prior guess", *rivals]
     counts_by_attack = {
-        attempt.attack.name: attempt.counts for attempt in contest(**sent, attacks=[u.ALL[name] for name in chosen])
+        attempt.attack.name: attempt.counts for attempt in contest(**case, attacks=[u.ALL[name] for name in chosen])
     }
     order = sorted(counts_by_attack, key=lambda name: int(torch.minimum(counts_by_attack[name], truth).sum()))
     frames = []

@@ -52,8 +52,8 @@ def held_out(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         A single update, or a single attack, is picked and scored on itself.
     """
     updates, attacks = scores.shape
-    if updates == 1:
-        picking = scoring = np.ones((1, 1))
+    if updates == 1 or attacks == 1:
+        picking = scoring = np.ones((1, updates))
     else:
         order = np.random.default_rng(0).permuted(np.tile(np.arange(updates), (SPLITS, 1)), axis=1)
         half = order < updates // 2  # positions of the smaller numbers of a permutation: a random half

@@ -3,108 +3,98 @@
 What trials share, networks, updates and attackers, is in ``updates.py``.
 """
 
-import pandas as pd
+from functools import partial
+
 import torch
 
 from fedleak import metrics
 from fedleak.attacks import registry
 from fedleak.attacks.contest import contest
 from fedleak.attacks.labels.counts import round_to_total
-from fedleak.attacks.result import Result
-from fedleak_book.experiments import Experiment, grid
 from fedleak.data import compose, draw
 from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import protections
+from fedleak_book.experiments import Experiment, grid
+from fedleak_book.experiments.kinds import NUMBER, rate
 from fedleak_book.experiments.training import Federation, accuracy
-from fedleak_book.experiments.kinds import rate
-from notebooks.filters.experiments import FILTERS, PERCENTILE, SVT
-from notebooks.filters.experiments import settings as filters
-from notebooks.arena.updates import (
-    ADAPTIVE,
-    ALL,
-    AT_ONCE,
-    FISHERS,
-    KNOWS,
-    LEARNED,
-    LEARNING,
-    PASSIVE,
-    SCHEMES,
-    SCORES,
-    SOFT,
-    STATES,
-    TOLD,
-    USUAL,
-    contested,
-    defence_of,
-    held_by,
-    images,
-    EVALUATED,
-    one_update,
-    prepared,
-    ready,
-    row_of,
-)
-from notebooks.arena.updates import KINDS, costly, RUNGS
+from notebooks.arena import updates as u
+from notebooks.filters import defences as filters
+from notebooks.updates import SETS, STATES, TRAINED, UNTRAINED, load_clients_images
+from notebooks.updates import get_network, load_other_images
 
-__all__ = ["FILTERS"]
 LENET = {"net": "lenet", "data": "MNIST", "state": STATES}
 SMALL = {**LENET, "data": "MNIST, 5,000"}
-IACC = dict(iacc=rate("batch_size"))
-ACCURACY = dict(accuracy=rate(1000))
+
+
+def declare_contest(
+    name, quick, paper, trials, attacks=u.ALL, trial=u.one_update, fixed=None
+):
+    """Declare a contest: its settings, each for every attack by itself (or its own ``attack``), and `USUAL` for the rest.
+
+    So an attack that is added is a new value of an axis, and the finished trials of the others stay.
+    """
+    axes = set().union(*quick, *paper)
+    usual = {k: v for k, v in u.USUAL.items() if k not in axes}
+    profiles = {
+        profile: [
+            {**s, "attack": a}
+            for s in settings
+            for a in ([s["attack"]] if "attack" in s else attacks)
+        ]
+        for profile, settings in (("quick", quick), ("paper", paper))
+    }
+    how = {"facts": "reason", "times": "seconds", "fixed": fixed or usual}
+    values = {**u.SCORES, "seconds": NUMBER}
+    return Experiment(name, trial, **profiles, trials=trials, values=values, **how)
 
 
 # --- networks, training and batch size ---
 SIZES = [8, 32, 128, 512]
 _SMALL_DEEP = {"net": ["vgg16-quarter", "resnet20-1"], "data": "photographs"}
 _DEEP = {"net": ["vgg11_bn", "resnet18"], "data": "CIFAR-10", "batch_size": SIZES}
-NETWORKS = contested(
+NETWORKS = declare_contest(
     "networks",
     quick=grid(**SMALL, batch_size=[8, 128], trials=3)
     + grid(**_SMALL_DEEP, state=STATES, batch_size=8)
-    + grid(**_SMALL_DEEP, state="trained", batch_size=8, attack=KNOWS),
+    + grid(**_SMALL_DEEP, state=TRAINED, batch_size=8, attack=u.KNOWS),
     paper=grid(**LENET, batch_size=SIZES)
-    + grid(**_DEEP, state="untrained", trials=10)
-    + grid(**_DEEP, state="trained")
-    + grid(**_DEEP, state="trained", attack=KNOWS),
+    + grid(**_DEEP, state=UNTRAINED, trials=10)
+    + grid(**_DEEP, state=TRAINED)
+    + grid(**_DEEP, state=TRAINED, attack=u.KNOWS),
     trials=(2, 20),
 )
 
-
-def of_kinds(net="net", **more):
-    """Settings of every kind of data that is no image, with its network under the name `net`."""
-    return [
-        setting
-        for data, network in KINDS.items()
-        for setting in grid(**{net: network}, data=data, **more)
-    ]
-
-
-# --- compositions, schemes, labels ---
+# --- compositions, schemes ---
 COMPOSITIONS = ["permuted", "balanced", "subclassed", "unbalanced", "single"]
-COMPOSED = contested(
+COMPOSED = declare_contest(
     "compositions",
     quick=grid(**SMALL, composition=["balanced", "single"]),
     paper=grid(**LENET, composition=COMPOSITIONS),
     trials=(3, 20),
 )
-BY_SCHEME = contested(
+BY_SCHEME = declare_contest(
     "schemes",
     quick=grid(**SMALL, scheme=["FedAvg", "Scaffold"]),
-    paper=grid(**LENET, scheme=["FedSGD", *SCHEMES]),
+    paper=grid(**LENET, scheme=["FedSGD", *u.SCHEMES]),
     trials=(2, 10),
 )
 
 
 # --- texts and rows of tables ---
-INPUTS = contested(
+def of_kinds(**axes):
+    """Return settings of every kind of data that is no image, with its network."""
+    grids = (grid(net=net, data=data, **axes) for data, net in u.KINDS.items())
+    return [setting for of_kind in grids for setting in of_kind]
+
+
+INPUTS = declare_contest(
     "inputs",
-    quick=of_kinds(batch_size=8, state="untrained", scheme="FedSGD"),
+    quick=of_kinds(batch_size=8, state=UNTRAINED, scheme="FedSGD"),
     paper=of_kinds(batch_size=[8, 32], state=STATES, scheme="FedSGD")
     + of_kinds(batch_size=32, state=STATES, scheme="FedAvg"),
     trials=(2, 20),
 )
-
 
 # --- the client's step: its labels, and the mode of its network ---
 MODES = [  # the network, the client's mode, the mode of the attacker's own passes
@@ -115,87 +105,96 @@ MODES = [  # the network, the client's mode, the mode of the attacker's own pass
     ("lenet with batch norm", "training", "training"),
 ]
 MODES = [dict(zip(("net", "client", "attacker"), m, strict=True)) for m in MODES]
-HARD = next(iter(SOFT))
-_SOFT = {"labelling": [*SOFT], **EVALUATED}
-_USUAL = {"labelling": HARD, "batch_size": USUAL["batch_size"]}
-CLIENT_STEPS = contested(
+_SOFT = {"labelling": [*u.SOFT], "client": "evaluation", "attacker": "evaluation"}
+_HARD = {"labelling": next(iter(u.SOFT)), "batch_size": u.USUAL["batch_size"]}
+CLIENT_STEPS = declare_contest(
     "client_steps",
     quick=grid(**SMALL, **_SOFT, batch_size=8)
-    + grid(**MODES[-1], data=SMALL["data"], state="untrained", **_USUAL),
+    + grid(**MODES[-1], data=SMALL["data"], state=UNTRAINED, **_HARD),
     paper=grid(**LENET, **_SOFT, batch_size=[8, 32])
-    + [s for m in MODES for s in grid(**m, data="MNIST", state=STATES, **_USUAL)],
+    + [s for m in MODES for s in grid(**m, data="MNIST", state=STATES, **_HARD)],
     trials=(2, 20),
-    also=TOLD,
+    attacks=[*u.ALL, *u.TOLD],
 )
-
 
 # --- defences, and what they cost ---
 FEW = {"noise": [0.1], "clipping and noise": [0.01], "sparsification": [0.9]}
+REGISTERED = {name: [*kind.strengths] for name, kind in protections().items()}
+COSTLY = {n: s for n, s in REGISTERED.items() if protections()[n].changes_training}
 
 
-def defended(few, only=lambda kind: True, **setting):
-    """Settings of the registered defences that `only` keeps, at their strengths, or at few of them."""
-    strengths = {n: [*k.strengths] for n, k in protections().items() if only(k)}
-    strengths |= {name: FEW[name] for name in strengths if few and name in FEW}
-    pairs = [grid(defence=n, strength=s, **setting) for n, s in strengths.items()]
-    return sum(pairs, grid(defence="none", strength=0.0, **setting))
+def defended(strengths, **axes):
+    """Return settings without a defence, and with each defence at its strengths."""
+    pairs = (grid(defence=n, strength=s, **axes) for n, s in strengths.items())
+    return sum(pairs, grid(defence="none", strength=0.0, **axes))
 
 
-DEFENCES = contested(
+_BARE = {"defence": "no last bias", "strength": 0.0}
+DEFENCES = declare_contest(
     "defences",
-    quick=defended(True, **SMALL) + grid(defence="no last bias", strength=0.0, **SMALL),
-    paper=defended(False, **LENET)
-    + grid(defence="no last bias", strength=0.0, **LENET),
+    quick=defended(REGISTERED | FEW, **SMALL) + grid(**_BARE, **SMALL),
+    paper=defended(REGISTERED, **LENET) + grid(**_BARE, **LENET),
     trials=(2, 20),
-    also=[ADAPTIVE],
+    attacks=[*u.ALL, u.ADAPTIVE],
 )
 
 
 def federation(ctx, seed, data, defence, strength, users, participants, rounds, lr):
     """Test accuracy of LeNet after federated training under a defence."""
-    pool = images(ctx, data)
+    pool, limit = load_clients_images(ctx, data), SETS[data].tested
     model = ctx.build("lenet", pool.shape, pool.n_classes, seed=seed)
     of = {"samples": 80, "composition": "unbalanced", "seed": seed}
     clients = Federation.of(model, pool, users=users, **of)
-    protection = defence_of(defence, strength, model, seed, clients=users)
+    protection = u.make_defence(defence, strength, model, seed, clients=users)
     for _ in range(rounds):
         clients.round(participants, 1, 8, lr=lr, defence=protection)
-    return {"accuracy": accuracy(model, images(ctx, data, "tested"))}
+    return {"accuracy": accuracy(model, load_other_images(ctx, data, limit))}
 
 
 _TEN = {"participants": 10, "lr": 0.1}
 _MANY = {"data": "MNIST", "users": 100}
-_NOISE = grid(defence="none", strength=0.0) + grid(defence="noise", strength=0.3)
 
 
-def with_noise(**setting):
-    """Settings of trainings without noise and with it."""
-    return [{**noise, **s} for s in grid(**setting) for noise in _NOISE]
+def with_noise(**axes):
+    """Return settings of trainings without noise and with it."""
+    noise = grid(defence="none", strength=0.0) + grid(defence="noise", strength=0.3)
+    return [{**one, **setting} for setting in grid(**axes) for one in noise]
 
 
 FEDERATIONS = Experiment(
     "federations",
     federation,
-    quick=defended(True, costly, data=SMALL["data"], users=40, rounds=200, **_TEN)
+    quick=defended(COSTLY | FEW, data=SMALL["data"], users=40, rounds=200, **_TEN)
     + with_noise(data=SMALL["data"], users=100, rounds=20, **_TEN),
-    paper=defended(False, costly, rounds=300, **_MANY, **_TEN)
+    paper=defended(COSTLY, rounds=300, **_MANY, **_TEN)
     + with_noise(participants=10, lr=[0.3, 0.1], rounds=150, **_MANY)
     + with_noise(participants=90, lr=0.3, rounds=150, **_MANY, trials=3)
     # without the first, which is no filter; NVFlare is an extra, which no quick run needs
-    + filters(False, (PERCENTILE, SVT), rounds=300, **_MANY, **_TEN, trials=3)[1:],
+    + defended(filters.COSTLY, rounds=300, **_MANY, **_TEN, trials=3)[1:],
     trials=(1, 10),
-    values=ACCURACY,
+    values={"accuracy": rate(1000)},
+)
+_VARIED = "net", "state", "data", "defence", "strength"
+FILTERS = declare_contest(
+    "filters",
+    quick=defended(filters.DEFAULTS, net="lenet", state=STATES, data=SMALL["data"]),
+    paper=defended(filters.STRENGTHS, net="lenet", state=STATES, data="MNIST"),
+    trials=(1, 10),
+    attacks=[name for name, attack in u.ALL.items() if attack not in u.LEARNED],
+    fixed={k: v for k, v in u.USUAL.items() if k not in _VARIED} | {"lr": filters.LR},
 )
 
-
-# --- sums of clients, once and round after round ---
+# --- sums of clients ---
 COHORT = 5
 
 
-def cohort_of(ctx, seed, net, data, state, batch_size, composition):
-    """The model, the counts of five clients, and the sum of their gradients under the models that they are sent."""
-    pool, generator = images(ctx, data), torch.Generator().manual_seed(seed)
-    model = prepared(ctx, net, data, state, seed)
+def make_cohort(ctx, seed, net, data, state, batch_size, composition):
+    """Return the model, the counts of five clients, the sum of their gradients, and how models that are sent change it."""
+    pool, generator = (
+        load_clients_images(ctx, data),
+        torch.Generator().manual_seed(seed),
+    )
+    model = get_network(ctx, net, data, state, seed)
     labels = compose(composition, batch_size, pool.n_classes, COHORT, generator)
     index = draw(pool, labels, generator)
 
@@ -209,72 +208,64 @@ def cohort_of(ctx, seed, net, data, state, batch_size, composition):
 
 def aggregation(ctx, seed, attack, net, data, state, batch_size, composition):
     """One attack on a sum of five updates; scores are means over the clients."""
-    entrant = ALL[attack]
-    if entrant in LEARNED and state != "trained":
+    entrant, aux = u.ALL[attack], u.load_aux(ctx, data)
+    if entrant in u.LEARNED and state != TRAINED:
         return
-    assert entrant.blind or entrant.lacking(PASSIVE)
+    assert entrant.blind or entrant.lacking(u.PASSIVE)
     what = seed, net, data, state, batch_size, composition
-    cohort = ctx.once(("sum", *what), lambda: cohort_of(ctx, *what), most=AT_ONCE)
-    model, truth, summed, total = cohort
-    if entrant in FISHERS:
+    make = partial(make_cohort, ctx, *what)
+    model, truth, update, total = ctx.once(("sum", *what), make, most=u.AT_ONCE)
+    if entrant in u.FISHERS:
         sends = entrant.sends(model, COHORT, seed)
-        who, fished = registry.MALICIOUS_AGGREGATOR, {attack: (total(sends), sends)}
-        knowledge = {"batch_size": batch_size, "input_shape": images(ctx, data).shape}
-        attempts = contest(
-            summed, model, who, knowledge, attacks=[entrant], manipulated=fished
-        )
-    else:
-        mean = {name: t / COHORT for name, t in summed.tensors.items()}
-        as_one = Update(mean, "gradient", summed.samples)
-        aux, who = images(ctx, data, "aux"), registry.WITH_AUXILIARY
-        knowledge = held_by(aux, seed, iterations=LEARNING[data])
-        preparations = ready(ctx, attack, seed, net, data, state, "sum")
-        attempts = contest(
-            as_one, model, who, knowledge, attacks=[entrant], prepared=preparations
-        )
-    for attempt in attempts:
+        how = {"manipulated": {attack: (total(sends), sends)}}
+        knowledge = {"batch_size": batch_size, "input_shape": aux.shape}
+        who = registry.MALICIOUS_AGGREGATOR
+    else:  # reads the mean as one update
+        mean = {name: t / COHORT for name, t in update.tensors.items()}
+        update = Update(mean, "gradient", update.samples)
+        how = {
+            "prepared": u.get_preparations(ctx, attack, seed, net, data, state, "sum")
+        }
+        who, knowledge = registry.WITH_AUXILIARY, u.make_knowledge(aux, data, seed)
+    for attempt in contest(update, model, who, knowledge, attacks=[entrant], **how):
         counts = attempt.counts
-        if counts is not None and entrant not in FISHERS:  # a fifth of the cohort's
+        if counts is not None and entrant not in u.FISHERS:  # a fifth of the cohort's
             counts = round_to_total(counts / COHORT, batch_size).expand(COHORT, -1)
-        yield mean_row(attempt, counts, truth)
+        yield u.make_row(attempt, counts, truth)
 
 
-def mean_row(attempt, counts, truth):
-    """One attack's row: the mean of its scores over the clients."""
-    if counts is None:
-        return row_of(attempt, truth)
-    alone = [attempt._replace(result=Result(client_counts)) for client_counts in counts]
-    rows = pd.DataFrame([row_of(f, t) for f, t in zip(alone, truth, strict=True)])
-    return {**rows.iloc[0], **rows[[*SCORES]].mean()}
-
-
-AGGREGATION = contested(
+_SUMS = {"batch_size": 32, "composition": "unbalanced"}
+AGGREGATION = declare_contest(
     "aggregation",
-    quick=grid(**SMALL, batch_size=32, composition="unbalanced"),
-    paper=grid(**LENET, batch_size=32, composition="unbalanced"),
+    quick=grid(**SMALL, **_SUMS),
+    paper=grid(**LENET, **_SUMS),
     trials=(2, 20),
     trial=aggregation,
     fixed={"clients": COHORT},
 )
 
-
 # --- the effect of knowledge ---
+RUNGS = {
+    "nothing": {"adversary": registry.NOBODY.name},
+    "class shares": {"adversary": u.SHARES.name},
+    "gradients": {"adversary": registry.EAVESDROPPER.name},
+    "+ model": {"adversary": registry.WHITE_BOX.name},
+    "+ 2 images a class": {"aux_images": 20},
+    "+ many images a class": {},
+    "last layer withheld": {"defence": "last layer encrypted"},
+}
 
 
 def ladder(ctx, seed, rung, **setting):
     """One attack on one update, with what a rung of the ladder has."""
-    who, many, defence = RUNGS[rung]
-    setting |= {"adversary": who, "aux_images": many, "defence": defence}
-    yield from one_update(ctx, seed, **setting)
+    yield from u.one_update(ctx, seed, **setting, **RUNGS[rung])
 
 
-LADDER = contested(
+LADDER = declare_contest(
     "ladder",
-    quick=grid(rung=list(RUNGS), **SMALL),
-    paper=grid(rung=list(RUNGS), **LENET),
+    quick=grid(rung=[*RUNGS], **SMALL),
+    paper=grid(rung=[*RUNGS], **LENET),
     trials=(2, 20),
     trial=ladder,
-    fixed={k: USUAL[k] for k in ("batch_size", "composition", "scheme", "strength")},
+    fixed={k: u.USUAL[k] for k in ("batch_size", "composition", "scheme", "strength")},
 )
-CONTESTS = [NETWORKS, COMPOSED, BY_SCHEME, CLIENT_STEPS, INPUTS, DEFENCES]
-CONTESTS += [AGGREGATION, LADDER]

@@ -1,9 +1,11 @@
-"""The arena: networks, updates and attackers, and the one trial that most experiments share."""
+"""The arena: networks, attackers and clients' updates, and the one trial that most experiments share."""
 
 import copy
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
+import pandas as pd
 import torch
 from torch import nn
 
@@ -13,123 +15,17 @@ from fedleak.attacks.contest import contest, entrants, view
 from fedleak.attacks.labels import gdbr, learned
 from fedleak.attacks.registry import Adversary, Need
 from fedleak.attacks.result import Prepared
-from fedleak_book import paths
-from fedleak_book.experiments import Experiment, networks, spawned, trained_once
-from fedleak_book.experiments.training import set_norms
 from fedleak.data import compose, draw
-from fedleak.federated import Scheme, Server, Softening, fedsgd
+from fedleak.federated import Scheme, Server, Softening
 from fedleak.federated.defences import protect, protections
-from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
 from fedleak.models import head, head_pass
+from fedleak_book.experiments.kinds import MEAN, rate
+from notebooks.filters.defences import make_filter
+from notebooks.updates import SETS, TRAINED, draw_update, get_network
+from notebooks.updates import load_clients_images, load_other_images
 
-STATES = ["untrained", "trained"]
-SETS = {
-    # what the clients hold; images of the other split, for the attacker (evenly spread over the classes) and to test on;
-    # steps of 64 samples of a training, trained copies, and whether images pass them once for all attacks
-    "MNIST": {
-        "name": "mnist",
-        "aux": 500,
-        "tested": 5000,
-        "steps": 600,
-        "copies": 3,
-        "once": False,
-    },
-    "CIFAR-10": {
-        "name": "cifar10",
-        "aux": 1000,
-        "tested": 1000,
-        "steps": 600,
-        "copies": 3,
-        "once": True,
-    },
-    "MNIST, 5,000": {
-        "name": "mnist5k",
-        "aux": 200,
-        "tested": None,
-        "steps": 150,
-        "copies": 2,
-        "once": False,
-    },
-    "photographs": {
-        "name": "photos",
-        "aux": 70,
-        "tested": None,
-        "steps": 150,
-        "copies": 1,
-        "once": True,
-    },
-}
-_ROWS = {"tested": None, "copies": 5, "once": False, "own": True}
-SETS |= {  # no images; with a seed of its own for each role ("own")
-    "CLDR names": {"name": "cldr", "aux": 500, "steps": 600, **_ROWS},
-    "wine": {"name": "wine", "aux": None, "steps": 50, **_ROWS},
-    "breast cancer": {"name": "breast-cancer", "aux": None, "steps": 50, **_ROWS},
-}
-AT_ONCE = 20  # updates that are kept for the next attack: those of one setting
-
-
-# --- networks ---
-def images(ctx, data, use="clients"):
-    """The images of the clients, of the attacker ("aux"), or to test on ("tested")."""
-    dataset = SETS[data]
-    if use == "clients":
-        return ctx.images(dataset["name"])
-    return ctx.images(dataset["name"], "test", limit=dataset[use])
-
-
-def train_or_load(ctx, model, data, generator_seed):
-    """The model, trained in place, or with the weights that the same training has left; a change of `networks.train` needs a version."""
-
-    def train(ctx, model, data, steps, generator_seed):
-        networks.train(model, images(ctx, data), steps, generator_seed)
-
-    how = {"data": data, "steps": SETS[data]["steps"], "generator_seed": generator_seed}
-    return trained_once(ctx, train, model, paths.units() / "arena" / "weights", **how)
-
-
-def with_layers(model, kind):
-    """A LeNet with batch norm after its convolutions, or with dropout of a half before its last layer."""
-    layers = []
-    for layer in model:
-        if kind == "dropout" and layer is model[-1]:
-            layers.append(nn.Dropout(0.5))
-        layers.append(layer)
-        if kind == "batch norm" and isinstance(layer, nn.Conv2d):
-            device = layer.weight.device
-            layers.append(nn.BatchNorm2d(layer.out_channels, device=device))
-    changed = nn.Sequential(*layers)
-    changed.input_shape = model.input_shape
-    return changed
-
-
-def make_network(ctx, net, data, state, s, bias=True):
-    """A network in evaluation mode, trained or not."""
-    pool, dataset = images(ctx, data), SETS[data]
-    net, _, kind = net.partition(" with ")
-    weights, training = (
-        (spawned(s, role) for role in ("weights", "training"))
-        if dataset.get("own")
-        else (s, s)
-    )
-    model = ctx.build(net, pool.shape, pool.n_classes, seed=weights)
-    model = with_layers(model, kind) if kind else model
-    if not bias:
-        head(model).layer.bias = None
-    if state == "trained":
-        if kind:  # dropout draws without a seed of its own
-            networks.train(model, pool, dataset["steps"], training)
-        else:
-            train_or_load(ctx, model, data, training)
-    return set_norms(model, pool.x[:200])
-
-
-def prepared(ctx, net, data, state, s, bias=True):
-    """A network in evaluation mode: a fresh one for every trial, or one of a few trained ones."""
-    if state == "untrained":
-        return make_network(ctx, net, data, state, s, bias)
-    what = net, data, state, s % SETS[data]["copies"], bias
-    model = ctx.once(("network", *what), lambda: make_network(ctx, *what))
-    return model if SETS[data]["once"] else copy.deepcopy(model)
+KINDS = {"CLDR names": "textcnn", "wine": "fcn3-256", "breast cancer": "fcn3-256"}
+"""Kinds of data that are no images, and their networks."""
 
 
 # --- attackers ---
@@ -139,9 +35,6 @@ ENTRANTS = [*entrants(), whitened]
 LEARNED = [a for a in entrants(trained=True) if a.trained]
 ALL = {attack.name: attack for attack in [*ENTRANTS, *LEARNED]}
 FLOORS = [attack.name for attack in ENTRANTS if attack.blind]
-LEARNING = {"MNIST": 300, "CIFAR-10": 300, "MNIST, 5,000": 30, "photographs": 30}
-LEARNING |= {"CLDR names": 300, "wine": 300, "breast cancer": 300}
-"""Iterations in which the learned attacker is trained."""
 KNOWS, ADAPTIVE = "learned, training loss", "learned, adaptive"
 TOLD = {f"{name}, told": registry.get(name) for name in ("RLU", "RLU, whole head")}
 FISHERS = [attack for attack in ENTRANTS if attack.sends]
@@ -149,81 +42,40 @@ _counted = frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA})
 PASSIVE = Adversary("passive aggregator", registry.WITH_AUXILIARY.has, "aggregate")
 SHARES = Adversary("class shares alone", _counted)
 ADVERSARIES = {a.name: a for a in (*registry.ADVERSARIES, SHARES, PASSIVE)}
-SCORES = {"iacc": rate("batch_size"), "cacc": rate(10), "exact": MEAN, "all": MEAN}
 
 
-def scores(counts, truth):
-    """iAcc, ClsAcc, the share of exact counts, and whether all are exact."""
-    return {
-        "iacc": metrics.braun_blanquet(counts, truth).item(),
-        "cacc": metrics.class_accuracy(counts, truth).item(),
-        "exact": metrics.label_number_accuracy(counts, truth).item(),
-        "all": float((counts == truth).all()),
-    }
+# --- settings ---
+UNDEFENDED = "none", "no last bias"
 
 
-def row_of(attempt, truth):
-    """An attack's scores, its processor seconds, and the reason of a rejection; any other failure ends the run."""
-    if attempt.unforeseen:
-        raise RuntimeError(f"{attempt.attack.name}: {attempt.reason}")
-    none = dict.fromkeys(SCORES)
-    scored = none if attempt.counts is None else scores(attempt.counts, truth)
-    return {**scored, "seconds": attempt.seconds, "reason": attempt.reason}
+class Setting(NamedTuple):
+    """The setting of one update; the defaults are those of experiments that do not vary them."""
+
+    net: str
+    data: str
+    state: str
+    batch_size: int = 32
+    composition: str = "unbalanced"
+    scheme: str = "FedSGD"
+    defence: str = "none"
+    strength: float = 0.0
+    adversary: str = registry.WITH_AUXILIARY.name
+    aux_images: int = 10_000
+    """The most images that the attacker has."""
+    labelling: str = "one-hot"
+    client: str = "evaluation"
+    """Mode of the network in the client's step."""
+    attacker: str = "evaluation"
+    """Mode of the network in the attacker's own passes."""
+
+    @property
+    def is_defended(self):
+        """Whether the client changes its update."""
+        return self.defence not in UNDEFENDED
 
 
-def held_by(aux, s, **more):
-    """What the attackers hold; with s itself as its seed a guess would draw the batch's own labels again."""
-    return {"aux": aux, "seed": s ^ 0x5EED, **more}
-
-
-def trained_knowing(ctx, net, data, batch_size, number, defence, strength):
-    """The learned attacker, given the clients' defence, or their training loss if there is none."""
-    model, pool = prepared(ctx, net, data, "trained", number), images(ctx, data)
-    how = {"iterations": LEARNING[data]}
-    if defence == "none":
-        some = slice(None, None, 8)  # of all clients' images
-        log = head_pass(model, pool.x[some]).probabilities.clamp(min=1e-12).log()
-        how["train_loss"] = nn.functional.nll_loss(log, pool.y[some]).item()
-    else:
-        how["defence"] = lambda clients, s: defence_of(
-            defence, strength, model, s, clients
-        )
-    return learned.train(model, images(ctx, data, "aux"), batch_size, **how)
-
-
-def knowing(ctx, name, *setting):
-    """The learned attacker told more: the training loss, or a defence's kind and strength (not the noise drawn)."""
-
-    def prepare(model, aux, iterations):
-        key = ("told", *setting)
-        attacker = ctx.once(key, lambda: trained_knowing(ctx, *setting), most=8)
-        return Prepared(name, lambda update: attacker.read(update, model))
-
-    return replace(registry.get("learned"), name=name, function=prepare)
-
-
-def knowing_smoothing(name, smoothing):
-    """An attack that is told the label smoothing."""
-    attack = TOLD[name]
-
-    def prepare(model, aux):
-        read = attack.function(model, aux).read
-        return Prepared(name, partial(read, smoothing=smoothing))
-
-    return replace(
-        attack, name=name, function=prepare, options=attack.options - {"smoothing"}
-    )
-
-
-def ready(ctx, attack, seed, net, data, state, *more):
-    """Where an attack is kept that is prepared for a trained network, from one trial to the next."""
-    if state != "trained" or attack not in ALL:
-        return {}
-    key = ("ready", attack, net, data, seed % SETS[data]["copies"], *more)
-    return ctx.once(key, dict, most=5)  # as many as there are copies
-
-
-# --- updates ---
+_OWN = "labelling", "client", "attacker"  # of one experiment
+USUAL = {k: v for k, v in Setting._field_defaults.items() if k not in _OWN}
 LOCAL = {"lr": 0.01, "steps": 5}
 SCHEMES = {
     "FedAvg": Scheme("fedavg", **LOCAL),
@@ -235,28 +87,89 @@ SCHEMES = {
     "FedDyn": Scheme("feddyn", regularisation=1.0, **LOCAL),
     "FedDC": Scheme("feddc", regularisation=1.0, **LOCAL),
 }
-CLIENTS = 3  # of a round with local steps; the first is attacked, in the second round
 SOFT = {
     "one-hot": lambda s: Softening(),
     "smoothed by 0.1": lambda s: Softening(smoothing=0.1),
     "mixup, α = 1": lambda s: Softening(mixup=1.0, seed=s),
 }
-USUAL = {
-    "batch_size": 32,
-    "composition": "unbalanced",
-    "scheme": "FedSGD",
-    "defence": "none",
-    "strength": 0.0,
-    "adversary": registry.WITH_AUXILIARY.name,
-    "aux_images": 10_000,  # at most
-}
-EVALUATED = {"client": "evaluation", "attacker": "evaluation"}
-STEP = {"labelling": None, **EVALUATED}
-"""The client's step where an experiment does not vary it: hard labels, networks in evaluation mode."""
+CLIENTS = 3  # of a round with local steps; the first is attacked, in the second round
+AT_ONCE = 20  # updates that are kept for the next attack: those of one setting
 
 
-def second_round(model, scheme, x, y):
-    """Run two rounds of a scheme and return the second: its model, and the client's update, original and as plain SGD's.
+# --- the attackers' knowledge ---
+def make_knowledge(aux, data, seed, **more):
+    """Return the attackers' inputs; with the trial's seed a guess would draw the batch's own labels again."""
+    iterations = SETS[data].iterations
+    return {"aux": aux, "seed": seed ^ 0x5EED, "iterations": iterations, **more}
+
+
+def inform_learned(ctx, name, seed, setting):
+    """Inform the learned attacker of the clients' defence (not the noise drawn), or else of their training loss."""
+    number = seed % SETS[setting.data].copies
+
+    def train():
+        model = get_network(ctx, setting.net, setting.data, TRAINED, number)
+        pool, aux = load_clients_images(ctx, setting.data), load_aux(ctx, setting.data)
+        how = {"iterations": SETS[setting.data].iterations}
+        defence = setting.defence, setting.strength
+        if setting.is_defended:
+            how["defence"] = lambda clients, s: make_defence(
+                *defence, model, s, clients
+            )
+        else:
+            some = slice(None, None, 8)  # of all clients' images
+            p = head_pass(model, pool.x[some]).probabilities.clamp(min=1e-12)
+            how["train_loss"] = nn.functional.nll_loss(p.log(), pool.y[some]).item()
+        return learned.train(model, aux, setting.batch_size, **how)
+
+    def prepare(model, aux, iterations):
+        key = ("informed", number, setting)
+        attacker = ctx.once(key, train, most=8)
+        return Prepared(name, lambda update: attacker.read(update, model))
+
+    return replace(registry.get("learned"), name=name, function=prepare)
+
+
+def inform_of_smoothing(name, smoothing):
+    """Inform an attack of the label smoothing."""
+    attack = TOLD[name]
+
+    def prepare(model, aux):
+        read = attack.function(model, aux).read
+        return Prepared(name, partial(read, smoothing=smoothing))
+
+    options = attack.options - {"smoothing"}
+    return replace(attack, name=name, function=prepare, options=options)
+
+
+def choose_attack(ctx, name, seed, setting):
+    """Return the attack of this name; None in a setting where it does not take part."""
+    is_trained = setting.state == TRAINED and setting.scheme == "FedSGD"
+    if name in (KNOWS, ADAPTIVE):
+        takes_part = is_trained and setting.is_defended == (name == ADAPTIVE)
+        return inform_learned(ctx, name, seed, setting) if takes_part else None
+    if name in TOLD:
+        smoothing = SOFT[setting.labelling](seed).smoothing
+        return inform_of_smoothing(name, smoothing) if smoothing else None
+    return ALL[name] if is_trained or ALL[name] not in LEARNED else None
+
+
+def get_preparations(ctx, attack, seed, net, data, state, *more):
+    """Return the cache of an attack that is prepared for a trained network, for one trial after the other."""
+    if state != TRAINED or attack not in ALL:
+        return {}
+    key = ("ready", attack, net, data, seed % SETS[data].copies, *more)
+    return ctx.once(key, dict, most=5)  # as many as there are copies
+
+
+# --- updates ---
+def load_aux(ctx, data):
+    """Return the attacker's images."""
+    return load_other_images(ctx, data, SETS[data].aux)
+
+
+def run_second_round(model, scheme, x, y):
+    """Run two rounds of a scheme; return the second's model, the client's update, the same as plain SGD's, and the history.
 
     The server knows scheme and history: it takes the history off and divides by the mean weight of a step, after which the
     update reads like that of plain SGD. Attacks that know the schemes themselves get the update as it is, and the history.
@@ -271,166 +184,87 @@ def second_round(model, scheme, x, y):
     return before, update, update.replace(plain), history[head(model).bias]
 
 
-def defence_of(defence, strength, model, s, clients=1):
-    """A defence on the updates of some clients, or None."""
-    if defence in ("none", "no last bias"):
+def make_defence(defence, strength, model, seed, clients=1):
+    """Make a defence on the updates of some clients, or None."""
+    if defence in UNDEFENDED:
         return None
     if defence in protections():
-        return protections()[defence].make(strength, model, clients, s)
-    from notebooks.filters.experiments import filtered  # NVFlare is an extra
-
-    return filtered(defence, strength, model, s)
+        return protections()[defence].make(strength, model, clients, seed)
+    return make_filter(defence, strength, model, seed)
 
 
-def sent(
-    ctx,
-    seed,
-    net,
-    data,
-    state,
-    batch_size,
-    composition,
-    scheme,
-    defence,
-    strength,
-    adversary,
-    aux_images,
-    labelling,
-    client,
-    attacker,
-):
-    """Make one update: return what `contest` takes, its adversary included, and the true counts.
-
-    `client` and `attacker` are the modes of the network, "training" or "evaluation", in the client's step and in the
-    attacker's own passes.
-    """
-    soft = SOFT[labelling](seed) if labelling else Softening()
-    pool, aux = images(ctx, data), images(ctx, data, "aux")
+def make_case(ctx, seed, setting):
+    """Make one update; return the arguments of `contest` with the adversary, and the true counts."""
+    net, data, state = setting[:3]
+    pool, aux = load_clients_images(ctx, data), load_aux(ctx, data)
     generator = torch.Generator().manual_seed(seed)
-    model = prepared(ctx, net, data, state, seed, bias=defence != "no last bias")
-    if aux_images < len(aux):
-        aux = aux.split_in_two(seed % 1000, aux_images / len(aux))[0]
-    knowledge = held_by(aux, seed, iterations=LEARNING[data])
-    plain, who = None, ADVERSARIES[adversary]
-    if scheme == "FedSGD":
-        labels = compose(composition, batch_size, pool.n_classes, 1, generator)
-        index = draw(pool, labels, generator)
+    model = get_network(ctx, net, data, state, seed, setting.defence != "no last bias")
+    if setting.aux_images < len(aux):
+        aux = aux.split_in_two(seed % 1000, setting.aux_images / len(aux))[0]
+    knowledge, plain = make_knowledge(aux, data, seed), None
+    who, size = ADVERSARIES[setting.adversary], setting.batch_size
+    if setting.scheme == "FedSGD":
+        softening = SOFT[setting.labelling](seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)  # of the dropout
-            x, y = pool.x[index[0]], pool.y[index[0]]
-            update = fedsgd(model.train(client == "training"), x, y, soft)
-        model.train(attacker == "training")
-        truth = labels[0]
+            model.train(setting.client == "training")
+            drawn = pool, setting.composition, size, generator
+            update, truth = draw_update(model, *drawn, softening)
+        model.train(setting.attacker == "training")
     else:
-        schedule = SCHEMES[scheme]
-        size = (CLIENTS, generator, 2 * schedule.steps)
-        labels = compose(composition, batch_size, pool.n_classes, *size)
+        scheme = SCHEMES[setting.scheme]
+        shape = (CLIENTS, generator, 2 * scheme.steps)
+        labels = compose(setting.composition, size, pool.n_classes, *shape)
         index = draw(pool, labels, generator)
-        rounds = second_round(model, schedule, pool.x[index], pool.y[index])
+        rounds = run_second_round(model, scheme, pool.x[index], pool.y[index])
         model, update, plain, history = rounds
-        knowledge |= {"scheme": schedule, "history": history}
-        truth = labels[0, schedule.steps :].flatten()
-    if (protection := defence_of(defence, strength, model, seed)) is not None:
+        knowledge |= {"scheme": scheme, "history": history}
+        truth = metrics.counts(labels[0, scheme.steps :].flatten(), pool.n_classes)
+    if (
+        protection := make_defence(setting.defence, setting.strength, model, seed)
+    ) is not None:
         assert plain is None, "defences are measured under FedSGD"
         update = protect(update, protection)
         who = view(who, update, model)  # who lacks what the defence does not send
-    truth = metrics.counts(truth, pool.n_classes)
-    return {
-        "update": update,
-        "model": model,
-        "adversary": who,
-        "knowledge": knowledge,
-        "plain": plain,
-    }, truth
+    case = {"update": update, "model": model, "adversary": who}
+    return {**case, "knowledge": knowledge, "plain": plain}, truth
 
 
 # --- the trial ---
-def entrant(
-    ctx,
-    name,
-    seed,
-    net,
-    data,
-    state,
-    batch_size,
-    scheme,
-    defence,
-    strength,
-    labelling,
-    **_,
-):
-    """The attack of this name; None in a setting where it does not take part."""
-    trained = state == "trained" and scheme == "FedSGD"
-    if name in (KNOWS, ADAPTIVE):
-        defended = defence not in ("none", "no last bias")
-        setting = net, data, batch_size, seed % SETS[data]["copies"], defence, strength
-        takes_part = trained and defended == (name == ADAPTIVE)
-        return knowing(ctx, name, *setting) if takes_part else None
-    if name in TOLD:
-        smoothing = SOFT[labelling](seed).smoothing
-        return knowing_smoothing(name, smoothing) if smoothing else None
-    return ALL[name] if trained or ALL[name] not in LEARNED else None
+SCORES = {"iacc": rate("batch_size"), "cacc": rate(10), "exact": MEAN, "all": MEAN}
 
 
-def one_update(ctx, seed, attack, **setting):
-    """One attack on one update; no row if the adversary cannot run it."""
-    setting = {**USUAL, **STEP, **setting}
-    if chosen := entrant(ctx, attack, seed, **setting):
-        key = ("update", seed, *sorted(setting.items()))
-        make_case = partial(sent, ctx, seed, **setting)
-        case, truth = ctx.once(key, make_case, most=AT_ONCE)
-        preparations = {}
-        if (setting["scheme"], setting["aux_images"]) == (
-            "FedSGD",
-            USUAL["aux_images"],
-        ):
-            names = "net", "data", "state", "adversary", "attacker"
-            what = [setting[name] for name in names]
-            preparations = ready(
-                ctx, attack, seed, *what, setting["defence"] == "no last bias"
-            )
-        for attempt in contest(**case, attacks=[chosen], prepared=preparations):
-            yield row_of(attempt, truth)
-
-
-def contested(name, quick, paper, trials, also=(), trial=one_update, **more):
-    """Declare a contest: its settings, each for every attack by itself (or its own ``attack``), and `USUAL` for the rest.
-
-    So an attack that is added is a new value of an axis, and the finished trials of the others stay.
-    """
-    axes, attacks = set().union(*quick, *paper), [*ALL, *also]
-    fixed = {name: value for name, value in USUAL.items() if name not in axes}
-    how = {"facts": "reason", "times": "seconds", "fixed": fixed, **more}
-    profiles = {
-        profile: [
-            {**s, "attack": a}
-            for s in settings
-            for a in ([s["attack"]] if "attack" in s else attacks)
-        ]
-        for profile, settings in (("quick", quick), ("paper", paper))
+def score(counts, truth):
+    """Return iAcc, ClsAcc, the share of exact counts, and whether all are exact."""
+    return {
+        "iacc": metrics.braun_blanquet(counts, truth).item(),
+        "cacc": metrics.class_accuracy(counts, truth).item(),
+        "exact": metrics.label_number_accuracy(counts, truth).item(),
+        "all": float((counts == truth).all()),
     }
-    values = {**SCORES, "seconds": NUMBER}
-    return Experiment(name, trial, **profiles, trials=trials, values=values, **how)
 
 
-KINDS = {"CLDR names": "textcnn", "wine": "fcn3-256", "breast cancer": "fcn3-256"}
+def make_row(attempt, counts, truth):
+    """Return scores, means over the clients, processor seconds, and why an attack rejects; other failures end the run."""
+    if attempt.unforeseen:
+        raise RuntimeError(f"{attempt.attack.name}: {attempt.reason}")
+    scores = dict.fromkeys(SCORES)
+    if counts is not None:
+        clients = zip(*map(torch.atleast_2d, (counts, truth)), strict=True)
+        scores = dict(pd.DataFrame([score(*client) for client in clients]).mean())
+    return {**scores, "seconds": attempt.seconds, "reason": attempt.reason}
 
 
-def costly(kind):
-    """Whether a defence changes what the server learns from."""
-    return kind.changes_training
-
-
-NOISE_ROUNDS = [20, 150]  # of the trainings that compare noise, quick and on MNIST
-PATIENT = ["prior guess", "LLG", "LLG+", "RLU", "RLU, whole head"]
-_USUALLY, _MANY = USUAL["adversary"], USUAL["aux_images"]
-RUNGS = {
-    "nothing": (registry.NOBODY.name, _MANY, "none"),
-    "class shares": (SHARES.name, _MANY, "none"),
-    "gradients": (registry.EAVESDROPPER.name, _MANY, "none"),
-    "+ model": (registry.WHITE_BOX.name, _MANY, "none"),
-    "+ 2 images a class": (_USUALLY, 20, "none"),
-    "+ many images a class": (_USUALLY, _MANY, "none"),
-    "last layer withheld": (_USUALLY, _MANY, "last layer encrypted"),
-}
-LDIA = "after LDIA"
+def one_update(ctx, seed, attack, **settings):
+    """One attack on one update; no row if the adversary cannot run it."""
+    setting = Setting(**settings)
+    if chosen := choose_attack(ctx, attack, seed, setting):
+        make = partial(make_case, ctx, seed, setting)
+        case, truth = ctx.once(("update", seed, setting), make, most=AT_ONCE)
+        preparations, usual = {}, (USUAL["scheme"], USUAL["aux_images"])
+        if (setting.scheme, setting.aux_images) == usual:
+            what = *setting[:3], setting.adversary, setting.attacker
+            has_bias = setting.defence != "no last bias"
+            preparations = get_preparations(ctx, attack, seed, *what, has_bias)
+        for attempt in contest(**case, attacks=[chosen], prepared=preparations):
+            yield make_row(attempt, attempt.counts, truth)

@@ -6,9 +6,9 @@ from fedleak_book.experiments import records
 from fedleak_book.experiments.kinds import rate
 from fedleak_book.evidence.results import Recorded
 from notebooks.arena.updates import FLOORS
+from notebooks.arena.balance import select_trainings
 from notebooks.arena.ranking import DEFENCE_CELL, find_best, find_networks
-from notebooks.arena.ranking import select_trainings
-from notebooks.filters.experiments import STRENGTHS
+from notebooks.filters.defences import STRENGTHS
 from notebooks.show import table
 
 WORDS = {"PercentilePrivacy": "percentile", "SVTPrivacy": "fraction"}
@@ -42,25 +42,21 @@ def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
 
 def filters(read: pd.DataFrame, costs: pd.DataFrame) -> str:
     """Return one row per filter and strength: the best attack on untrained and trained networks, and the accuracy."""
-    cost, rows, by = costs.set_index(DEFENCE_CELL), [], [*DEFENCE_CELL, "state"]
-    named_best = best(read, by).set_index(by)
-    for (defence, strength), at_strength in read.groupby(DEFENCE_CELL, sort=False):
-        named = (
-            f"{defence}, {WORDS[defence]} {strength:g}" if defence in WORDS else defence
-        )
+    cost, rows = costs.set_index(DEFENCE_CELL), []
+    winners = best(read, [*DEFENCE_CELL, "state"])
+    for (name, strength), cells in winners.groupby(DEFENCE_CELL, sort=False):
+        named = f"{name}, {WORDS[name]} {strength:g}" if name in WORDS else name
         row = {"Filter": named, "Accuracy after training": "–"}
-        for state, in_state in at_strength.groupby("state", sort=False):
-            first = named_best.loc[(defence, strength, state)]
-            row[f"Labels, {state} network"] = (
-                f"{with_interval(*first[INTERVAL])} ({first['attack']})"
-            )
-            row[f"baseline, {state}"] = f"{100 * baseline_accuracy(in_state):.0f}"
-        if (defence, strength) in cost.index:
-            row["Accuracy after training"] = with_interval(
-                *cost.loc[(defence, strength)][
-                    ["accuracy", "accuracy low", "accuracy high"]
-                ]
-            )
+        for _, cell in cells.iterrows():
+            state, baseline = cell["state"], baseline_accuracy(cell["cell"])
+            labels = with_interval(*cell[INTERVAL])
+            row[f"Labels, {state} network"] = f"{labels} ({cell['attack']})"
+            row[f"baseline, {state}"] = f"{100 * baseline:.0f}"
+        if (name, strength) in cost.index:
+            ends = cost.loc[
+                (name, strength), ["accuracy", "accuracy low", "accuracy high"]
+            ]
+            row["Accuracy after training"] = with_interval(*ends)
         rows.append(row)
     return table(pd.DataFrame(rows))
 

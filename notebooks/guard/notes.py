@@ -30,81 +30,56 @@ def of(values: pd.Series) -> str:
 
 def hits_by_check(rows: pd.DataFrame) -> str:
     """Return which checks found something, in how many models of which network."""
-    hits = {
-        (c, n): int(of_network[c].sum())
-        for c in CHECKS
-        for n, of_network in rows.groupby("net", sort=False)
-    }
-    return (
-        "; ".join(f"{CHECKS[c]}: {title(n)} {k}" for (c, n), k in hits.items() if k)
-        or "–"
-    )
+    hits = rows.groupby("net", sort=False)[list(CHECKS)].sum().T.stack()
+    found = (f"{CHECKS[c]}: {title(net)} {int(k)}" for (c, net), k in hits.items() if k)
+    return "; ".join(found) or "–"
 
 
 def honest(rows: pd.DataFrame) -> str:
     """Return the false positives, one row per stage of training."""
-    honest_rows = rows[rows["sent"] == "honest"]
     lines = []
-    for stage, group in honest_rows.groupby("stage", sort=False):
-        mixed, alike = (
-            group[group["batch"] == batch] for batch in ("mixed", "one class")
-        )
-        lines.append(
-            {
-                "Honest model": "1 step" if stage == "1 steps" else stage,
-                "Refused by its weights": of(mixed["weights"]),
-                "with a mixed batch": of(mixed["refused"]),
-                "with a batch of one class": of(alike["refused"]),
-                "Found": hits_by_check(group),
-            }
-        )
+    for stage, group in rows[rows["sent"] == "honest"].groupby("stage", sort=False):
+        mixed, alike = (group[group["batch"] == b] for b in ("mixed", "one class"))
+        line = {"Honest model": "1 step" if stage == "1 steps" else stage}
+        line |= {"Refused by its weights": of(mixed["weights"])}
+        line |= {"with a mixed batch": of(mixed["refused"])}
+        line |= {"with a batch of one class": of(alike["refused"])}
+        lines.append(line | {"Found": hits_by_check(group)})
     return table(pd.DataFrame(lines))
+
+
+def refusals(rows: pd.DataFrame) -> dict[str, str]:
+    """Return how often crafted models are refused, as columns of a table."""
+    batch = of(rows["refused"])
+    return {"Refused by its weights": of(rows["weights"]), "with a batch": batch}
 
 
 def crafted(rows: pd.DataFrame) -> str:
     """Return the true positives on models crafted as published, one row per kind."""
-    crafted_rows = rows[
-        (rows["sent"] != "honest") & (rows["noise"] == 0) & (rows["spared"] == 0)
-    ]
-    lines = [
-        {
-            "Crafted model": sent,
-            "Refused by its weights": of(group["weights"]),
-            "with a batch": of(group["refused"]),
-            **{checks: int(group[name].sum()) for name, checks in CHECKS.items()},
-        }
-        for sent, group in crafted_rows.groupby("sent", sort=False)
-    ]
+    rows = rows[(rows["sent"] != "honest") & (rows["noise"] == 0)]
+    lines = []
+    for sent, group in rows[rows["spared"] == 0].groupby("sent", sort=False):
+        found = {words: int(group[name].sum()) for name, words in CHECKS.items()}
+        lines.append({"Crafted model": sent, **refusals(group), **found})
     return table(pd.DataFrame(lines))
 
 
 def adapted(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame, pd.Series]]:
     """Yield kind, disguise, rows and the remaining success per network, of the servers that recover anything."""
-    for (sent, spared, noise), group in rows[rows["read"].notna()].groupby(
-        ["sent", "spared", "noise"]
-    ):
-        how = (
-            f"{spared:.0%} of units honest"
-            if spared
-            else f"noise {noise:g}"
-            if noise
-            else "as published"
-        )
+    by = ["sent", "spared", "noise"]
+    for (sent, spared, noise), group in rows[rows["read"].notna()].groupby(by):
+        how = f"noise {noise:g}" if noise else "as published"
+        how = f"{spared:.0%} of units honest" if spared else how
         yield sent, how, group, group.groupby("net")["read"].mean()
 
 
 def disguised(rows: pd.DataFrame) -> str:
     """Return, per disguise, how often a server that knows the checks is refused, and what it still recovers."""
-    lines = [
-        {
-            "Crafted model": sent,
-            "Disguise": how,
-            "Refused by its weights": of(group["weights"]),
-            "with a batch": of(group["refused"]),
-            "Still read": f"{number(read.mean())} ({number(read.min())} to {number(read.max())}) {reads(sent)}",
-        }
-        for sent, how, group, read in adapted(rows)
-    ]
+    lines = []
+    for sent, how, group, read in adapted(rows):
+        mean, low, high = map(number, (read.mean(), read.min(), read.max()))
+        line = {"Crafted model": sent, "Disguise": how, **refusals(group)}
+        lines.append(line | {"Still read": f"{mean} ({low} to {high}) {reads(sent)}"})
     return table(pd.DataFrame(lines))
 
 
@@ -112,16 +87,12 @@ def escapes(rows: pd.DataFrame) -> str:
     """Return a sentence on each kind's least refused disguise; among equals, the one that reads most."""
     best = dict[str, tuple[float, float, str]]()
     for sent, how, group, read in adapted(rows):
-        sentence = f"{sent} with {how} is refused {of(group['refused'])} times and reads {number(read.mean())} {reads(sent)}"
-        best[sent] = min(
-            best.get(sent, (2.0, 0.0, "")),
-            (group["refused"].mean(), -read.mean(), sentence),
-        )
-    return (
-        "The disguises that are refused least: "
-        + "; ".join(sentence for *_, sentence in best.values())
-        + "."
-    )
+        refused, mean = group["refused"], read.mean()
+        sentence = f"{sent} with {how} is refused {of(refused)} times and reads {number(mean)} {reads(sent)}"
+        rank = refused.mean(), -mean, sentence
+        best[sent] = min(best.get(sent, rank), rank)
+    sentences = "; ".join(sentence for *_, sentence in best.values())
+    return f"The disguises that are refused least: {sentences}."
 
 
 def reads(sent: str) -> str:
@@ -145,11 +116,5 @@ def in_short(rows: pd.DataFrame) -> str:
 def fragments() -> dict[str, str]:
     """Return the tables and sentences."""
     rows = Recorded("arena", device="cpu").best_rows("inspected")
-    tables = {
-        "honest": honest,
-        "crafted": crafted,
-        "disguised": disguised,
-        "escapes": escapes,
-        "in_short": in_short,
-    }
-    return {f"inspected_{name}": make(rows) for name, make in tables.items()}
+    parts = (honest, crafted, disguised, escapes, in_short)
+    return {f"inspected_{part.__name__}": part(rows) for part in parts}

@@ -7,24 +7,23 @@ import torch
 
 from fedleak.attacks.labels import learned
 from fedleak_book.experiments import Experiment, grid
-from notebooks.learned.updates import (
-    EXPECTED,
-    score_drawn,
-    score_all,
-    fit_expected,
-    images,
-    trained_lenet,
-)
+from notebooks.learned.updates import EXPECTED, fit_expected, score_all, score_drawn
+from notebooks.updates import TRAINED, load_clients_images, load_other_images
+from notebooks.updates import make_network
+
+STEPS = {"MNIST": 600, "CIFAR-10": 1500, "MNIST, 5,000": 150}
+"""Steps of a network's training."""
 
 
 def judged(ctx, seed, data, batch_size, iterations, updates):
     """Score an attacker trained for one network, and every other attack on the same updates."""
-    model, aux = trained_lenet(ctx, data, seed ^ 4), images(ctx, data, "aux")
+    model = make_network(ctx, "lenet", data, TRAINED, seed ^ 4, steps=STEPS[data])
+    aux = load_other_images(ctx, data)
     generator = torch.Generator().manual_seed(seed ^ 0x1EA)
     attacker = learned.train(model, aux, batch_size, iterations=iterations, seed=seed)
     yield from score_all(ctx, model, data, attacker, batch_size, updates, generator)
     expects = fit_expected(attacker, model, aux, seed, batch_size, generator)
-    pool = attacker.reader.make_pool(model, images(ctx, data))
+    pool = attacker.reader.make_pool(model, load_clients_images(ctx, data))
     yield from score_drawn(attacker, pool.draw(2000, batch_size, generator), expects)
 
 

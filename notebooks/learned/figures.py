@@ -8,29 +8,32 @@ from matplotlib.figure import Figure
 
 from fedleak.models import title
 from notebooks import plots
-from notebooks.learned.updates import BEST, MOST, SIMULATED, TRAINED, UNTRAINED, WHOLE
-from notebooks.learned.leads import (
-    EVEN,
-    OWN,
-    PUBLISHED,
-    REAL,
-    best_published,
-    by_defence,
-    by_half,
-    main_table,
-    lead,
-    few_class_table,
-)
-from fedleak_book.evidence.estimates import having
+from notebooks.learned.updates import BEST, HALVES, KNOWS, MOST, SIMULATED, WHOLE
+from notebooks.learned.leads import EVEN, OWN, PUBLISHED, REAL, best_published
+from notebooks.learned.leads import by_defence, by_half, few_class_table, lead
+from notebooks.learned.leads import main_table
 from notebooks.show import TITLES, drawn
-from notebooks.learned.updates import KNOWS
+from notebooks.updates import TRAINED, UNTRAINED
 
 NAMES = {"learned": "learned", PUBLISHED: PUBLISHED}
 NAMES |= {WHOLE: "RLU-WH", EVEN: "even-split baseline"}
 
 
+def panels(*shape, height=3.4, **how):
+    """Return a figure as wide as a page, and its axes."""
+    figure = Figure(figsize=(7.6, height), layout="constrained")
+    return figure, figure.subplots(*shape, **how)
+
+
+def looks_of(names):
+    """Return colour and marker of every name, as `plot` takes them."""
+    style = plots.style_of(list(names))
+    return {name: {"color": c, "marker": m} for name, (c, m) in style.items()}
+
+
 def sized(axes, sizes, label="batch size B"):
     """Make the x axis logarithmic, with a tick for each size."""
+    sizes = sorted(set(sizes))
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.minorticks_off()
@@ -39,38 +42,34 @@ def sized(axes, sizes, label="batch size B"):
 
 def above(figure, axes, columns=4):
     """Draw the legend of one panel above all panels."""
-    lines = axes.get_legend_handles_labels()
-    look = dict(loc="outside upper center", frameon=False, fontsize=plots.SMALL)
-    figure.legend(*lines, ncols=columns, **look)
-    return figure
+    return plots.legend_above(figure, axes, columns, fontsize=plots.SMALL)
 
 
 def main(run):
     """Draw iAcc by batch size, with intervals: learned attacker, best published attack by name, whole head, even-split baseline."""
     table = main_table(run).reset_index()
     sets = list(dict.fromkeys(table["data"]))
-    figure = Figure(figsize=(7.6, 3.4 * len(sets) + 0.4), layout="constrained")
-    grid = figure.subplots(len(sets), 2, sharey=True, squeeze=False)
-    style = plots.style_of(list(NAMES))
+    how = {"sharey": True, "squeeze": False}
+    figure, grid = panels(len(sets), 2, height=3.4 * len(sets) + 0.4, **how)
+    looks = looks_of(NAMES)
     for (name, composition), part in table.groupby(["data", "composition"], sort=False):
         axes = grid[sets.index(name), REAL.index(composition)]
+        cells = part[["data", "batch_size", "composition"]].to_dict("records")
         for place, (line, label) in enumerate(NAMES.items()):
             numbers = [
-                best_published(run, "judged", **where)
+                best_published(run, "judged", **cell).score
                 if line == PUBLISHED
-                else run.cell("judged", attack=line, **where)
-                for where in part[["data", "batch_size", "composition"]].to_dict(
-                    "records"
-                )
+                else run.cell("judged", attack=line, **cell)
+                for cell in cells
             ]
             ends = [[y - y.low for y in numbers], [y.high - y for y in numbers]]
-            colour, marker = style[line]
-            look = {"color": colour, "marker": marker, "label": label, "capsize": 2}
             x = part["batch_size"] * 1.06 ** (place - 1.5)  # intervals side by side
+            look = looks[line] | {"label": label, "capsize": 2}
             axes.errorbar(x, numbers, np.clip(ends, 0, None), **look)
+        colour = looks[PUBLISHED]["color"]
         for at, which in zip(part["batch_size"], part["which"], strict=True):
-            axes.text(at, 0.05, drawn(which), color=style[PUBLISHED][0], ha="center")
-        sized(axes, sorted(set(part["batch_size"])))
+            axes.text(at, 0.05, drawn(which), color=colour, ha="center")
+        sized(axes, part["batch_size"])
         axes.set(title=f"{name}, {composition}", ylim=(0, 1.03))
         if composition == REAL[0]:
             axes.set_ylabel("label accuracy (iAcc)")
@@ -83,35 +82,29 @@ def expects(run):
     cells = cells[cells["composition"].isin(list(SIMULATED))]
     nets = cells["net"].map(title, na_action="ignore").fillna("LeNet, " + cells["data"])
     cells = cells.assign(net=nets).sort_values("batch_size", kind="stable")
-    figure = Figure(figsize=(7.6, 3.2), layout="constrained")
-    panels = figure.subplots(1, cells["net"].nunique(), sharey=True)
-    style = plots.style_of(list(SIMULATED))
-    for axes, (net, rows) in zip(panels, cells.groupby("net", sort=False)):
+    figure, grid = panels(1, cells["net"].nunique(), height=3.2, sharey=True)
+    looks = looks_of(SIMULATED)
+    for axes, (net, rows) in zip(grid, cells.groupby("net", sort=False)):
         for kind, part in rows.groupby("composition", sort=False):
-            colour, marker = style[kind]
-            x, look = part["batch_size"], {"color": colour, "marker": marker}
-            axes.plot(x, part["expected"], **look, mfc="white", ls=":")
-            label = kind.partition(", ")[2] or "all batches"
-            axes.plot(x, part["iacc"], **look, ls="-", label=label)
-        sized(axes, sorted(set(rows["batch_size"])))
+            x, label = part["batch_size"], kind.partition(", ")[2] or "all batches"
+            axes.plot(x, part["expected"], **looks[kind], mfc="white", ls=":")
+            axes.plot(x, part["iacc"], **looks[kind], ls="-", label=label)
+        sized(axes, rows["batch_size"])
         axes.set_title(net)
-    panels[0].set_ylabel("iAcc")
-    return above(figure, panels[0], 3)
+    grid[0].set_ylabel("iAcc")
+    return above(figure, grid[0], 3)
 
 
 def sureness(run):
     """Draw the coverage of the 90 % intervals, by data set, batch size and composition."""
-    cells = run.best("judged")
-    cells = cells[cells["attack"] == "learned"]
-    kinds = ["simulated", *REAL]
-    figure = Figure(figsize=(7.6, 3.2), layout="constrained")
-    axes = figure.subplots()
-    for kind, (colour, marker) in plots.style_of(kinds).items():
+    cells = run.cells("judged", attack="learned")
+    figure, axes = panels(height=3.2)
+    looks = looks_of(["simulated", *REAL])
+    for place, (kind, look) in enumerate(looks.items()):
         part = cells[cells["composition"] == kind].sort_values(["data", "batch_size"])
-        x = np.arange(len(part)) + 0.15 * (kinds.index(kind) - 1)
-        ends = abs(part[["coverage low", "coverage high"]].T - part["coverage"])
-        look = dict(color=colour, marker=marker, ls="", label=kind)
-        axes.errorbar(x, part["coverage"], ends, **look)
+        x = np.arange(len(part)) + 0.15 * (place - 1)
+        ends = plots.bars(part, "coverage")
+        axes.errorbar(x, part["coverage"], ends, **look, ls="", label=kind)
     axes.axhspan(0.85, 0.95, color="0.9", zorder=0)
     places = part["data"] + "\nB = " + part["batch_size"].astype(str)
     axes.set_xticks(range(len(part)), places, fontsize=plots.SMALL)
@@ -121,53 +114,41 @@ def sureness(run):
 
 def more(run):
     """Draw iAcc on unbalanced batches with longer training, more images and the clients' images."""
-    cells = run.best("bounds")
-    cells = cells[cells["composition"] == "unbalanced"]
-    ours = cells[having(attack="learned", knows="other images")(cells)]
+    cells = run.cells("bounds", composition="unbalanced")
+    is_ours = cells["attack"] == "learned"
+    is_oracle = is_ours & (cells["knows"] == OWN["knows"])
+    is_even = cells["attack"] == "even guess"
+    ours = cells[is_ours & ~is_oracle]
     most, usual = ours["aux_images"].max(), sorted(set(ours["iterations"]))[-2]
-    figure = Figure(figsize=(7.6, 3.4), layout="constrained")
-    training_axes, images_axes = figure.subplots(1, 2, sharey=True)
-    sizes = sorted(set(ours["batch_size"]))
-    for size, (colour, marker) in plots.style_of(sizes).items():
-        rows = ours[ours["batch_size"] == size]
-        look = {"color": colour, "marker": marker, "label": f"B = {size}"}
+    figure, (training_axes, images_axes) = panels(1, 2, sharey=True)
+    for size, look in looks_of(sorted(set(ours["batch_size"]))).items():
+        rows, name = ours[ours["batch_size"] == size], f"B = {size}"
         longer = rows[rows["aux_images"] == most].sort_values("iterations")
-        training_axes.plot("iterations", "iacc", data=longer, **look)
+        training_axes.plot("iterations", "iacc", data=longer, **look, label=name)
         fewer = rows[rows["iterations"] == usual].sort_values("aux_images")
-        images_axes.plot("aux_images", "iacc", data=fewer, **look)
-        same = cells[cells["batch_size"] == size]
-        oracle = same[having(attack="learned", knows=OWN["knows"])(same)]["iacc"].item()
-        floor = same[same["attack"] == "even guess"]["iacc"].mean()
-        for axes in (training_axes, images_axes):
-            axes.axhline(
-                oracle, color=colour, ls="--", lw=1, label=f"oracle, B = {size}"
-            )
-            axes.axhline(
-                floor,
-                color=colour,
-                ls=":",
-                lw=1,
-                label=f"even-split baseline, B = {size}",
-            )
-    sized(training_axes, sorted(set(ours["iterations"])), "iterations, 10,000 images")
-    sized(
-        images_axes, sorted(set(ours["aux_images"])), "auxiliary images, 300 iterations"
-    )
+        images_axes.plot("aux_images", "iacc", data=fewer, **look, label=name)
+        iacc = cells[cells["batch_size"] == size]["iacc"]
+        lines = {"oracle": ("--", is_oracle), "even-split baseline": (":", is_even)}
+        for axes, (label, (dashes, chosen)) in product(
+            (training_axes, images_axes), lines.items()
+        ):
+            y, line = iacc[chosen].mean(), {"color": look["color"], "ls": dashes}
+            axes.axhline(y, **line, lw=1, label=f"{label}, {name}")
+    sized(training_axes, ours["iterations"], "iterations, 10,000 images")
+    sized(images_axes, ours["aux_images"], "auxiliary images, 300 iterations")
     training_axes.set_ylabel("iAcc")
     return above(figure, training_axes, 3)
 
 
 def readings(run):
     """Draw iAcc with two and three classes, of attacks and of the best answer to the bias' gradient."""
-    table = few_class_table(run).rename(
-        columns={PUBLISHED: "best formula", EVEN: "class-prior baseline"}
-    )
-    figure = Figure(figsize=(7.6, 3.0), layout="constrained")
-    axes = figure.subplots()
-    names = ["learned", "best formula", "RLU", "class-prior baseline", BEST]
-    for name, (colour, marker) in plots.style_of(names).items():
-        x = np.arange(len(table)) + 0.12 * (names.index(name) - 2)
-        axes.plot(x, table[name], color=colour, marker=marker, ls="", label=name)
+    names = {PUBLISHED: "best formula", EVEN: "class-prior baseline"}
+    table = few_class_table(run).rename(columns=names)
+    figure, axes = panels(height=3.0)
+    looks = looks_of(["learned", "best formula", "RLU", "class-prior baseline", BEST])
+    for place, (name, look) in enumerate(looks.items()):
+        x = np.arange(len(table)) + 0.12 * (place - 2)
+        axes.plot(x, table[name], **look, ls="", label=name)
     for place, most in enumerate(table[MOST]):
         label = MOST if not place else None
         axes.hlines(most, place - 0.4, place + 0.4, color="0.4", ls="--", label=label)
@@ -180,87 +161,64 @@ def readings(run):
 def head_alone(run):
     """Draw batches that head splitting recovers completely, and wrong solutions (double precision), by batch size."""
     table = run.best("determined")
-    figure = Figure(figsize=(7.6, 2.9), layout="constrained")
-    (lenet, resnet, strange) = figure.subplots(1, 3)
-    style = plots.style_of([TRAINED, UNTRAINED])
-    dashes = {"double": "-", "single": "--"}
+    figure, (lenet, resnet, strange) = panels(1, 3, height=2.9)
+    looks = looks_of([TRAINED, UNTRAINED])
     for (state, precision), part in table.groupby(["state", "precision"], sort=False):
-        colour, marker = style[state]
-        look = {"color": colour, "marker": marker, "ls": dashes[precision]}
+        look = looks[state] | {"ls": "-" if precision == "double" else "--"}
+        rows = dict(list(part.groupby("net")))
         for axes, net in ((lenet, "lenet"), (resnet, "resnet20")):
-            rows = part[part["net"] == net]
-            label = f"{state}, {precision}"
-            axes.plot(rows["batch_size"], rows["read"], **look, label=label)
-        rows = part[(part["net"] == "lenet") & (part["precision"] == "double")]
-        strange.plot(rows["batch_size"], rows["strange"], **look)
+            values = rows[net]["batch_size"], rows[net]["read"]
+            axes.plot(*values, **look, label=f"{state}, {precision}")
+        if precision == "double":
+            strange.plot(rows["lenet"]["batch_size"], rows["lenet"]["strange"], **look)
     for axes in (lenet, strange):
         axes.axvline(5, color="0.6", ls=":")
         axes.set_xlabel("batch size B")
-    sized(resnet, sorted(set(table[table["net"] == "resnet20"]["batch_size"])))
-    lenet.set(
-        title="(a) LeNet, 10 classes",
-        ylabel="share of batches read",
-        ylim=(-0.03, 1.03),
-    )
-    resnet.set(title="(b) ResNet-20, 100 classes", ylim=(-0.03, 1.03))
-    strange.set(
-        title="(c) LeNet: wrong solutions",
-        ylabel="solutions that are\nno sample, per batch",
-    )
+    sized(resnet, table[table["net"] == "resnet20"]["batch_size"])
+    lenet.set(title="(a) LeNet, 10 classes", ylabel="share of batches read")
+    resnet.set(title="(b) ResNet-20, 100 classes")
+    strange.set(title="(c) LeNet: wrong solutions")
+    strange.set_ylabel("solutions that are\nno sample, per batch")
+    for axes in (lenet, resnet):
+        axes.set_ylim(-0.03, 1.03)
     return above(figure, lenet, 4)
 
 
 def of_members(run):
     """Draw coverage and iAcc for members and non-members, with and without the training loss."""
-    coverages, accuracies = (
-        by_half(run, "members", value) for value in ("coverage", "iacc")
-    )
-    figure = Figure(figsize=(7.6, 3.4), layout="constrained")
-    coverage_axes, accuracy_axes = figure.subplots(1, 2)
-    style = plots.style_of(["learned", KNOWS])
-    dashes = {"members": "-", "others": "--"}
-    for half, name in product(dashes, style):
-        colour, marker = style[name]
-        look = {"color": colour, "marker": marker, "ls": dashes[half]}
-        for axes, table in ((coverage_axes, coverages), (accuracy_axes, accuracies)):
+    figure, axes = panels(1, 2)
+    looks = looks_of(["learned", KNOWS])
+    for ax, value in zip(axes, ("coverage", "iacc"), strict=True):
+        table = by_half(run, "members", value)
+        for (half, dashes), name in product(zip(HALVES, ("-", "--")), looks):
             line = table.loc[half][name]
-            axes.plot(line.index, line, **look, label=f"{half}, {name}")
-            sized(axes, list(line.index))
-    coverage_axes.axhspan(0.85, 0.95, color="0.9", zorder=0)
-    coverage_axes.set(ylabel="share of counts inside", title="(a) 90 % intervals")
-    accuracy_axes.set(ylabel="iAcc", title="(b) labels found")
-    return above(figure, coverage_axes, 2)
+            label = f"{half}, {name}"
+            ax.plot(line.index, line, **looks[name], ls=dashes, label=label)
+        sized(ax, line.index)
+    axes[0].axhspan(0.85, 0.95, color="0.9", zorder=0)
+    axes[0].set(ylabel="share of counts inside", title="(a) 90 % intervals")
+    axes[1].set(ylabel="iAcc", title="(b) labels found")
+    return above(figure, axes[0], 2)
 
 
 def local(run):
     """Return iAcc after five local steps on LeNets (MNIST), and the paired lead over RLU."""
-    rows = []
-    for (state, scheme, lr), part in run.best("local").groupby(
-        ["state", "scheme", "lr"], sort=False
-    ):
-        iacc = part.set_index("attack")["iacc"]
-        cell = dict(state=state, scheme=scheme, lr=lr)
+    rows, by = [], ["state", "scheme", "lr"]
+    names = {"learned": "learned", "RLU": "RLU", WHOLE: "RLU-WH"}
+    names |= {EVEN: "even-split baseline"}
+    for setting, part in run.best("local").groupby(by, sort=False):
+        cell, iacc = dict(zip(by, setting)), part.set_index("attack")["iacc"]
         over = lead(run, "local", "learned", "RLU", **cell)
-        rows.append(
-            {
-                "network": state,
-                "scheme": TITLES[scheme],
-                "rate": lr,
-                "learned": iacc["learned"],
-                "RLU": iacc["RLU"],
-                "RLU-WH": iacc.get(WHOLE),
-                "even-split baseline": iacc[EVEN],
-                "lead over RLU": over,
-                "lead over RLU low": over.low,
-                "lead over RLU high": over.high,
-            }
-        )
+        row = {"network": cell["state"], "scheme": TITLES[cell["scheme"]]}
+        row |= {"rate": cell["lr"]}
+        row |= {name: iacc.get(attack) for attack, name in names.items()}
+        row |= {"lead over RLU": over, "lead over RLU low": over.low}
+        rows.append(row | {"lead over RLU high": over.high})
     return pd.DataFrame(rows)
 
 
 def defended(run):
     """Return iAcc of unbalanced batches under a defence, with and without informing the attacker."""
-    table = by_defence(run)
     names = NAMES | {"adaptive": "informed", "learned": "uninformed"}
     order = ["adaptive", "learned", WHOLE, EVEN, PUBLISHED]
-    return table[order].rename(columns=names).reset_index()
+    return by_defence(run)[order].rename(columns=names).reset_index()

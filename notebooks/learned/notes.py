@@ -1,157 +1,207 @@
-"""The learned attacker: the notes of the evidence page; every measured number comes from the rows."""
+"""The learned attacker: variables of the notes in ``notes.md``, by the note's anchor."""
 
 import pandas as pd
 
+from fedleak.models import title
 from fedleak_book.evidence import predictions
-from fedleak_book.evidence.results import Number, Results
+from fedleak_book.evidence.results import Results
 from fedleak_book.experiments import running
-from notebooks.show import enumerated
-from notebooks.learned.updates import BEST, MOST, WHOLE
-from notebooks.learned.leads import (
-    EVEN,
-    OWN,
-    PUBLISHED,
-    REAL,
-    SIZES,
-    compare_to_bias,
-    best_published,
-    bound_scores,
-    coverage,
-    gain,
-    main_table,
-    lead,
-    few_class_table,
-    scores_of,
-)
+from notebooks.learned.leads import EVEN, OWN, PUBLISHED, REAL, SIZES, best_published
+from notebooks.learned.leads import bound_scores, by_defence, by_half, coverage, excess
+from notebooks.learned.leads import few_class_table, gain, lead, leads_by, loss_by_half
+from notebooks.learned.leads import main_table, remedy_gain, scores_of
+from notebooks.learned.updates import BEST, HALVES, KNOWS, SIMULATED, WHOLE
+from notebooks.show import TITLES, enumerated
 
 
+# --- the judgement ---
 def fig_learned_judged(run):
     table = main_table(run)
-    names = {WHOLE: "RLU-WH", EVEN: "even-split baseline", "batch_size": "B"}
-    numbers = table[["learned", PUBLISHED, WHOLE, EVEN]].map("{:.3f}".format)
-    rows = numbers.assign(which=table["which"]).reset_index().rename(columns=names)
-    mnist, cifar = (table.loc[name] for name in ("MNIST", "CIFAR-10"))
+    leads = {name: table["learned"] - table[name] for name in (PUBLISHED, WHOLE, EVEN)}
     over = [
-        f"B = {size}: {enumerated(table.xs((size, 'unbalanced'), level=(1, 2)).pipe(lambda t: t['learned'] - t[PUBLISHED]), '+.2f')} over the best published "
-        f"attack, {enumerated(table.xs((size, 'unbalanced'), level=(1, 2)).pipe(lambda t: t['learned'] - t[WHOLE]), '+.2f')} over the whole head"
+        f"B = {size}: {enumerated(leads[PUBLISHED].loc[:, size, 'unbalanced'], '+.2f')} over the best published "
+        f"attack, {enumerated(leads[WHOLE].loc[:, size, 'unbalanced'], '+.2f')} over the whole head"
         for size in SIZES[1:]
     ]
-    even = [
-        table.xs((size, "balanced"), level=(1, 2)).pipe(
-            lambda t: t["learned"] - t[EVEN]
-        )
-        for size in SIZES
-    ]
     cell = dict(data="MNIST", batch_size=32, composition="unbalanced")
-    scores = scores_of(run, "judged", **cell)
-    rival = best_published(run, "judged", by_name=True, **cell)
-    apart = enumerated(scores["learned"] - scores[rival], "+.2f")
-    gap = lead(
-        run,
-        "judged",
-        "learned",
-        WHOLE,
-        data="CIFAR-10",
-        batch_size=8,
-        composition="unbalanced",
+    scores, rival = (
+        scores_of(run, "judged", **cell),
+        best_published(run, "judged", **cell),
     )
-    even_mnist = [v["MNIST"] for v in even]
-    even_cifar10 = [v["CIFAR-10"] for v in even]
-    return locals()
+    small = dict(data="CIFAR-10", batch_size=8, composition="unbalanced")
+    return {
+        "over": over,
+        "even": {
+            data: leads[EVEN].loc[data, :, "balanced"] for data in ("MNIST", "CIFAR-10")
+        },
+        "rival": rival.attack,
+        "apart": scores["learned"] - scores[rival.attack],
+        "gap": lead(run, "judged", "learned", WHOLE, **small),
+        "scores": table,
+    }
 
 
+def fig_learned_coverage(run):
+    by = ["data", "batch_size"]
+    of_kind = {
+        kind: coverage(run, "judged", by, composition=kind)
+        for kind in ("simulated", *REAL)
+    }
+    deep = coverage(run, "deep", ["net", "batch_size"], composition=REAL)
+    real = pd.concat([of_kind[kind] for kind in REAL])
+    return {"coverages": of_kind, "deep": deep, "real": real}
+
+
+def fig_learned_expects(run):
+    rows = []
+    for network, record, cell in (
+        ("LeNet, MNIST", "judged", dict(data="MNIST")),
+        ("LeNet, CIFAR-10", "judged", dict(data="CIFAR-10")),
+        ("VGG-11", "deep", dict(net="vgg11_bn")),
+        ("ResNet-18", "deep", dict(net="resnet18")),
+        ("LeNet trained on half, members", "members", dict(half="members")),
+        ("LeNet trained on half, others", "members", dict(half="others")),
+    ):
+        for part in SIMULATED:
+            row = {"network": network, "batches": part}
+            for size in SIZES:
+                gaps = excess(run, record, composition=part, batch_size=size, **cell)
+                row[f"B = {size}"] = f"{gaps.mean():+.3f}"
+            if len(gaps):  # of halves there are no fifths
+                rows.append(row)
+    return {"rows": rows}
+
+
+# --- parts of the attack, and more of something ---
 def learned_forms(run):
     cells = run.best("weighed")
     table = cells.pivot_table(index="batch_size", columns="attack", values="iacc")
     first, last = table["training"], table["reading"]
-    behind = table[WHOLE] - last
-    return locals()
-
-
-def learned_rows(run):
-    cells = run.best("parts")
-    table = (
-        {
-            "images": f"{row['aux_images']:,}",
-            "B": row["batch_size"],
-            "without": row["without"],
-            "iAcc": f"{Number(row['iacc'], row['iacc low'], row['iacc high']):.3f ci}",
-        }
-        for _, row in cells.iterrows()
-    )
-    return locals()
-
-
-def fig_learned_coverage(run):
-    coverages = {
-        kind: coverage(run, "judged", ["data", "batch_size"], composition=kind)
-        for kind in ("simulated", *REAL)
-    }
-    deep = coverage(run, "deep", ["net", "batch_size"], composition=REAL)
-    real = pd.concat([coverages[kind] for kind in REAL])
-    return locals()
+    return {"table": table, "first": first, "last": last, "behind": table[WHOLE] - last}
 
 
 def fig_learned_bounds(run):
-    sizes = (8, 32)
+    def scores(**how):
+        return [bound_scores(run, size, **how).mean() for size in (8, 32)]
 
-    def two(form=".2f", **what):
-        return " and ".join(
-            f"{bound_scores(run, b, **what).mean():{form}}" for b in sizes
-        )
+    def gains(more, **less):
+        return [gain(run, more, size, **less) for size in (8, 32)]
 
-    def gained(more, **less):
-        gains = [gain(run, more, b, **less) for b in sizes]
-        return " and ".join(f"{difference:+.3f ci}" for difference in gains)
-
-    cells = run.best("bounds").query(
-        "attack == 'even guess' and composition == 'unbalanced'"
-    )
+    cells = run.cells("bounds", attack="even guess", composition="unbalanced")
     even = cells.groupby("batch_size")["iacc"].mean()
-    oracle = two(**OWN)
-    oracle_gain = gained(OWN)
-    training_gain = gained(dict(iterations=1200))
-    return locals()
+    return {"scores": scores, "gains": gains, "even": even, "own": OWN}
 
 
 def fig_learned_bayes(run):
-    table, (*_, two) = few_class_table(run), compare_to_bias(run)
+    two = scores_of(run, "bayes", ["classes", "batch_size"]).loc[2]
     gap = two[BEST] - two["learned"]
-    columns = ["learned", MOST, BEST, PUBLISHED, "RLU", WHOLE, EVEN]
-    numbers = table[columns].map("{:.3f}".format)
-    rows = numbers.assign(which=table["which"]).reset_index()
-    return locals()
+    return {"gap": gap, "scores": few_class_table(run).reset_index()}
 
 
 def learned_prior(run):
-    sizes = (32, 128)
+    def scores(attack):
+        return [run.cell("prior", batch_size=size, attack=attack) for size in (32, 128)]
 
-    def two(attack):
-        cells = [run.cell("prior", batch_size=b, attack=attack) for b in sizes]
-        return " and ".join(f"{cell:.3f}" for cell in cells)
+    updates = scores_of(run, "prior", ["batch_size"])
+    is_ahead = updates["told"] > updates[["learned", WHOLE]].max(axis=1)
+    return {"scores": scores, "is_ahead": is_ahead}
 
-    scores = [scores_of(run, "prior", batch_size=b) for b in sizes]
-    ahead = sum(
-        int((t["told"] > t[["learned", WHOLE]].max(axis=1)).sum()) for t in scores
+
+# --- other networks, clients and images ---
+def learned_together(run):
+    by = ["state", "batch_size", "sent"]
+    table = run.best("splits").pivot(
+        index=by, columns="images", values=["read", "wrong"]
     )
-    pairs = sum(map(len, scores))
-    return locals()
+    table.columns = [f"{value}, {images}" for value, images in table.columns]
+    table = table.reset_index().rename(columns={"batch_size": "B"})
+    return {"splits": table, "single": run.best("jointly")}
 
 
-def deep_cells():
-    """The arena's trained deep networks: the learned attacker, the best published one, the whole head, by net and size."""
-    rows = running.module("arena", "ranking").compare_deep(
-        Results("arena", device="cpu")
+def learned_deep(run):
+    even = dict(by=["batch_size"], attack="learned", other="even guess")
+    nets = [
+        {
+            "net": net,
+            "leads": leads_by(run, "deep", **even, net=net, composition="balanced"),
+            "coverage": coverage(
+                run, "deep", ["batch_size"], net=net, composition="simulated"
+            ),
+        }
+        for net in ("vgg11_bn", "resnet18")
+    ]
+    cell = ["batch_size", "composition"], "learned", PUBLISHED
+    least = {
+        net: min(leads_by(run, "fresh", *cell, net=net))
+        for net in ("lenet", "vgg11_bn")
+    }
+    return {"nets": nets, "least": least, "title": title}
+
+
+def learned_local(run):
+    rows, by, shown = run.best_rows("local"), ["state", "scheme", "lr"], []
+    for setting in rows[by].drop_duplicates().to_dict("records"):
+        over = lead(run, "local", "learned", PUBLISHED, **setting)
+        rival = best_published(run, "local", **setting)
+        row = {"published": rival.attack, "iacc": rival.score, "lead": over}
+        row["coverage"] = run.cell("local", "coverage", attack="learned", **setting)
+        shown.append(setting | row | {"scheme": TITLES[setting["scheme"]]})
+    fast = rows[(rows["attack"] == "learned") & (rows["lr"] == 0.1)]
+    together = run.mean(fast.groupby("trial")["coverage"].mean())
+    return {"rows": shown, "together": together}
+
+
+def learned_defences(run):
+    table, by = by_defence(run), ["defence", "strength"]
+    gains = (
+        lead(
+            run, "adaptive", "adaptive", "learned", defence="sparsification", strength=s
+        )
+        for s in (0.9, 0.99)
     )
-    return pd.DataFrame(rows).set_index(["net", "batch_size"])
+    return {
+        "over": table["adaptive"] - table[PUBLISHED],
+        "gains": [*gains],
+        "coverages": {
+            who: coverage(run, "adaptive", by, attack=who)
+            for who in ("adaptive", "learned")
+        },
+        "images": [
+            run.cell("limits", aux_images=n, defence="none") for n in (200, 1000, 5000)
+        ],
+    }
+
+
+def fig_learned_members(run):
+    parts = []
+    for name, record, cell in (
+        ("LeNet", "members", {}),
+        ("ResNet-18, 300 steps", "members_resnet", dict(steps=300)),
+        ("ResNet-18, 600 steps", "members_resnet", dict(steps=600)),
+    ):
+        parts.append(
+            {
+                "name": name,
+                "loss": loss_by_half(run, record, **cell),
+                "coverage": by_half(run, record, "coverage", **cell),
+                "iacc": by_half(run, record, **cell),
+                "gain": remedy_gain(run, record, "members", **cell).mean(),
+            }
+        )
+    return {"parts": parts, "halves": HALVES, "knows": KNOWS}
 
 
 def learned_later(run):
-    table = predictions.table(run, *predictions.ids(run), anchors=True)
-    mnist = main_table(run).loc["MNIST"].xs("unbalanced", level="composition")
-    small = int((mnist["learned"] - mnist[PUBLISHED] >= 0.05).sum())
-    arena, lenet = deep_cells(), main_table(run).loc["MNIST"]
-    large = int((arena["learned"] - arena["published"] >= 0.05).sum())
-    behind = 100 * (arena["whole"] - arena["learned"]).groupby("net").max()
+    arena = running.module("arena", "ranking").compare_deep(
+        Results("arena", device="cpu")
+    )
+    lenet = main_table(run).loc["MNIST"]
+    leads = (lenet["learned"] - lenet[PUBLISHED]).xs("unbalanced", level="composition")
+    behind = 100 * (arena[WHOLE] - arena["learned"]).groupby(arena["net"]).max()
     behind["lenet"] = 100 * (lenet[WHOLE] - lenet["learned"]).max()
-    return locals()
+    return {
+        "outcomes": predictions.table(run, *predictions.ids(run), anchors=True),
+        "small": int((leads >= 0.05).sum()),
+        "large": int((arena["lead"] >= 0.05).sum()),
+        "behind": behind,
+    }

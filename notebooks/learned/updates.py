@@ -1,131 +1,74 @@
-"""Functions that the learned attacker's experiments share: networks, clients' updates, and scores of attacks."""
+"""The learned attacker: attackers, and their scores on clients' updates and on simulated batches."""
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import isotonic_regression
 
 from fedleak import metrics
-from fedleak_book import paths
 from fedleak.attacks import registry
 from fedleak.attacks.contest import contest, entrants
-from fedleak_book.experiments import networks, trained_once
-from fedleak.data import compose, draw
-from fedleak.federated import fedsgd
 from fedleak_book.experiments.kinds import MEAN, NUMBER, rate
+from notebooks.updates import draw_update, load_clients_images, load_other_images
 
-IACC = dict(iacc=rate("batch_size"))
-COVERAGE = dict(coverage=rate(10))  # of the counts of ten classes
-SCORES = IACC | COVERAGE | dict(width=NUMBER)
-EXPECTED = SCORES | dict(expected=MEAN)  # with the iAcc that the attacker expects
-
-SETS = {  # the clients' data set; number of the attacker's images, of the other split; training steps
-    "MNIST": {"name": "mnist", "aux": None, "steps": 600},
-    "CIFAR-10": {"name": "cifar10", "aux": None, "steps": 1500},
-    "MNIST, 5,000": {"name": "mnist5k", "aux": None, "steps": 150},
+EXPECTED = {
+    "iacc": rate("batch_size"),
+    "coverage": rate(10),  # of the counts of ten classes
+    "width": NUMBER,
+    "expected": MEAN,  # the iAcc that the attacker expects
 }
 RIVALS = [a for a in entrants() if not a.sends and a.name not in ("iDLG", "GI")]
-WHOLE = "RLU, whole head"
+WHOLE, KNOWS = "RLU, whole head", "learned, knows the training loss"
 HALVES = ("members", "others")
 BEST, MOST = "best answer to the bias", "most that the bias gives"
 UNPUBLISHED = ["learned", WHOLE, "prior guess", "random guess", BEST, MOST]
 
 
-def images(ctx, data, use="clients"):
-    """Return the images of the clients, or of the attacker ("aux")."""
-    dataset = SETS[data]
-    if use == "clients":
-        return ctx.images(dataset["name"])
-    return ctx.images(dataset["name"], "test", limit=dataset["aux"])
+def score_intervals(low, high, truth):
+    """Return the share of each batch's counts inside the intervals, and the intervals' mean width in samples."""
+    inside = ((low <= truth) & (truth <= high)).double()
+    return {"coverage": inside.mean(-1), "width": (high - low).mean(-1)}
 
 
-def fit(ctx, model, data, generator_seed, steps):
-    """Train in place: SGD with momentum on the clients' images."""
-    networks.train(model, images(ctx, data), steps, generator_seed)
+def score_update(attacker, update, truth, model, aux, number, prepared):
+    """Yield the scores of the learned attacker, and of each other attack that answers the same update.
 
-
-def train_or_load(ctx, model, **how):
-    """Train the model by `fit`, or load the weights of an earlier equal training."""
-    return trained_once(ctx, fit, model, paths.units() / "learned" / "weights", **how)
-
-
-def trained_lenet(ctx, data, s):
-    """Return a LeNet, trained from the seed s."""
-    pool = images(ctx, data)
-    model = ctx.build("lenet", pool.shape, pool.n_classes, seed=s)
-    how = {"data": data, "generator_seed": s, "steps": SETS[data]["steps"]}
-    return train_or_load(ctx, model, **how).eval()
-
-
-UNTRAINED, TRAINED = "untrained", "trained"
-
-
-def draw_update(ctx, model, data, composition, batch_size, generator):
-    """Draw a batch; return the client's update, of one step, and its counts."""
-    pool = images(ctx, data)
-    labels = compose(composition, batch_size, pool.n_classes, 1, generator)
-    index = draw(pool, labels, generator)[0]
-    truth = metrics.counts(labels[0], pool.n_classes)
-    return fedsgd(model, pool.x[index], pool.y[index]), truth
-
-
-def score_ends(low, high, truth):
-    """Return the coverage of intervals, and their mean width in samples."""
-    inside = ((low.cpu() <= truth) & (truth <= high.cpu())).double()
-    return {"coverage": inside.mean().item(), "width": (high - low).mean().item()}
-
-
-def score(attacker, update, model, truth):
-    """Score the learned attacker on one update, with its intervals."""
+    `prepared` caches the other attacks on the model.
+    """
     result = attacker.read(update, model)
+    ends = score_intervals(result.low.cpu(), result.high.cpu(), truth)
     iacc = metrics.braun_blanquet(result.counts.cpu(), truth).item()
-    return {"iacc": iacc, **score_ends(result.low, result.high, truth)}
-
-
-def score_row(name, counts, truth):
-    """Return a row with an attack's iAcc."""
-    return {"attack": name, "iacc": metrics.braun_blanquet(counts.cpu(), truth).item()}
-
-
-def score_rivals(update, model, aux, truth, number, prepared):
-    """Yield the score of each other attack that answers the same update; `prepared` caches attacks of the model."""
+    yield {"attack": "learned", "iacc": iacc, **{k: v.item() for k, v in ends.items()}}
     who, knowledge = registry.WITH_AUXILIARY, {"aux": aux, "seed": number}
     how = {"attacks": RIVALS, "prepared": prepared}
     for attempt in contest(update, model, who, knowledge, **how):
         if attempt.counts is not None:
-            yield score_row(attempt.attack.name, attempt.counts, truth)
-
-
-NO_ENDS = {"coverage": np.nan, "width": np.nan}
+            iacc = metrics.braun_blanquet(attempt.counts, truth).item()
+            yield {"attack": attempt.attack.name, "iacc": iacc}
 
 
 def score_all(ctx, model, data, attacker, size, updates, generator):
     """Yield the mean scores of each attack that answers all updates, by composition."""
-    aux, shape, prepared = images(ctx, data, "aux"), (size, generator), {}
+    pool, aux = load_clients_images(ctx, data), load_other_images(ctx, data)
+    prepared = {}
     for composition in ("unbalanced", "balanced"):
         rows = []
         for number in range(updates):
-            update, truth = draw_update(ctx, model, data, composition, *shape)
-            rows.append({"attack": "learned", **score(attacker, update, model, truth)})
-            rows.extend(score_rivals(update, model, aux, truth, number, prepared))
+            update, truth = draw_update(model, pool, composition, size, generator)
+            rows += score_update(attacker, update, truth, model, aux, number, prepared)
         groups = pd.DataFrame(rows).groupby("attack", sort=False)
-        for row in (
-            groups.mean()[groups.size() == updates].reset_index().to_dict("records")
-        ):
-            yield {**NO_ENDS, "composition": composition, **row}
+        means = groups.mean()[groups.size() == updates].reset_index()
+        for row in means.to_dict("records"):
+            yield {"composition": composition, **row}
 
 
 def sort_by_width(attacker, drawn):
     """Return iAcc, coverage and width of each simulated batch, the narrowest intervals first."""
     features, truth = drawn
-    low, high = attacker.intervals(features)
     scores = {
         "iacc": metrics.instance_accuracy(attacker.counts(features), truth),
-        "coverage": ((low <= truth) & (truth <= high)).double().mean(-1),
-        "width": (high - low).mean(-1),
+        **score_intervals(*attacker.intervals(features), truth),
     }
-    scores = pd.DataFrame(
-        {name: values.cpu().double() for name, values in scores.items()}
-    )
+    scores = pd.DataFrame({k: values.cpu().double() for k, values in scores.items()})
     return scores.sort_values("width", ignore_index=True, kind="stable")
 
 
@@ -155,6 +98,3 @@ def score_drawn(attacker, drawn, expects):
     for composition, part in SIMULATED.items():
         row = part(scores).mean().to_dict()
         yield {"attack": "learned", "composition": composition, **row}
-
-
-KNOWS = "learned, knows the training loss"

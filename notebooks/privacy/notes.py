@@ -23,11 +23,11 @@ WORDS = {
     UNCLIPPED: "the same noise, no clipping",
     AFTER: "noise after aggregation",
 }
-STYLE = dict(
-    zip(
-        WORDS, zip(sns.color_palette("colorblind", 4), "osX^", strict=True), strict=True
-    )
-)
+COLOURS = sns.color_palette("colorblind", 4)
+LOOKS = {
+    name: {"color": colour, "marker": marker}
+    for name, colour, marker in zip(WORDS, COLOURS, "osX^", strict=True)
+}
 CELL = ["mechanism", "epsilon", "state"]
 
 
@@ -44,75 +44,34 @@ def figure(named: pd.DataFrame, bounds: pd.DataFrame) -> Figure:
     with mpl.rc_context(LOOK):
         drawn = Figure(figsize=(7.2, 6.4), layout="constrained")
         axes = drawn.subplots(2, 2, sharex=True, sharey="row")
-        for column, state in enumerate(("untrained", "trained")):
-            top, bottom = axes[:, column]
+        for (top, bottom), state in zip(axes.T, ("untrained", "trained"), strict=True):
             in_state = named[named["state"] == state]
             for name, group in in_state.groupby("mechanism", sort=False):
-                colour, marker = STYLE[name]
-                top.plot(
-                    group["epsilon"],
-                    group["iacc"],
-                    color=colour,
-                    marker=marker,
-                    label=WORDS[name],
-                )
-                top.vlines(
-                    group["epsilon"],
-                    group["low"],
-                    group["high"],
-                    color=colour,
-                    alpha=0.5,
-                )
-            top.axhline(
-                in_state["guess"].mean(),
-                color="#444444",
-                linestyle=":",
-                label="best baseline",
-            )
-            top.set_title(
-                "untrained network" if state == "untrained" else "trained network",
-                loc="left",
-            )
-            bounded(bottom, bounds[bounds["state"] == state])
+                x, look = group["epsilon"], LOOKS[name]
+                top.plot(x, group["iacc"], **look, label=WORDS[name])
+                ends = group["low"], group["high"]
+                top.vlines(x, *ends, color=look["color"], alpha=0.5)
+            floor = {"color": "#444444", "linestyle": ":", "label": "best baseline"}
+            top.axhline(in_state["guess"].mean(), **floor)
+            top.set_title(f"{state} network", loc="left")
+            draw_bounds(bottom, bounds[bounds["state"] == state])
             bottom.set_xlabel("claimed ε per client and round")
         axes[0, 0].set(ylabel="label accuracy (iAcc)", ylim=(0, 1.03), xscale="log")
         axes[1, 0].set(ylabel="lower bound on ε by canaries", yscale="log")
-        handles = {
-            label: h
-            for ax in axes.flat
-            for h, label in zip(*ax.get_legend_handles_labels(), strict=True)
-        }
-        drawn.legend(
-            handles.values(),
-            handles.keys(),
-            loc="outside lower center",
-            ncols=2,
-            frameon=False,
-        )
+        lines = (ax.get_legend_handles_labels() for ax in axes.flat)
+        handles = {label: h for line in lines for h, label in zip(*line, strict=True)}
+        look = {"loc": "outside lower center", "ncols": 2, "frameon": False}
+        drawn.legend(handles.values(), handles.keys(), **look)
     return drawn
 
 
-def bounded(axes: Axes, rows: pd.DataFrame) -> None:
+def draw_bounds(axes: Axes, rows: pd.DataFrame) -> None:
     """Draw each network's lower bounds: filled for normal noise, hollow for any mechanism; above the line is wrong."""
     for name, group in rows.groupby("mechanism", sort=False):
-        colour, marker = STYLE[name]
-        axes.plot(
-            group["epsilon"],
-            group["gaussian"],
-            color=colour,
-            marker=marker,
-            linestyle="",
-            label=WORDS[name],
-        )
+        look = LOOKS[name] | {"linestyle": ""}
+        axes.plot(group["epsilon"], group["gaussian"], **look, label=WORDS[name])
         plain = group[group["bound"] > 0]
-        axes.plot(
-            plain["epsilon"],
-            plain["bound"],
-            color=colour,
-            marker=marker,
-            linestyle="",
-            fillstyle="none",
-        )
+        axes.plot(plain["epsilon"], plain["bound"], **look, fillstyle="none")
     ends = [rows["epsilon"].min(), 64]
     axes.plot(ends, ends, color="#444444", label="as claimed")
 
@@ -124,33 +83,32 @@ def spread(values: pd.Series) -> str:
 
 def side_by_side(named: pd.DataFrame, bounds: pd.DataFrame) -> str:
     """Return one row per mechanism and claimed ε."""
-    rows = []
+    rows, at = [], dict(list(bounds.groupby(CELL)))
     for (mechanism, epsilon), group in named.groupby(CELL[:2], sort=False):
         row: dict[str, Any] = {"Mechanism": WORDS[mechanism], "Claimed ε": epsilon}
         for cell in group.to_dict("records"):
             state = cell["state"]
-            at = bounds[(bounds[CELL] == [mechanism, epsilon, state]).all(axis=1)]
-            row[f"At least, {state}"] = spread(at["bound"]) if len(at) else "–"
-            row[f"for normal noise, {state}"] = (
-                spread(at["gaussian"]) if len(at) else "–"
+            canaries = at.get((mechanism, epsilon, state))
+            lower = (
+                ["–", "–"]
+                if canaries is None
+                else [spread(canaries[name]) for name in ("bound", "gaussian")]
             )
-            row[f"Labels, {state}"] = (
-                f"{with_interval(*(cell[k] for k in ('iacc', 'low', 'high')))} ({cell['attack']})"
-            )
+            row |= {f"At least, {state}": lower[0]}
+            row |= {f"for normal noise, {state}": lower[1]}
+            labels = with_interval(*(cell[k] for k in ("iacc", "low", "high")))
+            row |= {f"Labels, {state}": f"{labels} ({cell['attack']})"}
         rows.append(row)
     return table(pd.DataFrame(rows))
 
 
 def in_short(named: pd.DataFrame, bounds: pd.DataFrame) -> str:
     """Return the label accuracy at ε = 4, and the number of bounds that exceed their claims."""
-    fresh = named[(named["state"] == "untrained") & (named["epsilon"] == 4)].set_index(
-        "mechanism"
-    )
+    fresh = named[(named["state"] == "untrained") & (named["epsilon"] == 4)]
+    fresh = fresh.set_index("mechanism")
     share = fresh["iacc"].map("{:.0%}".format)
-    above = {
-        m: f"{int(exceeded.sum())} of {len(exceeded)}"
-        for m, exceeded in bounds.groupby("mechanism")["above"]
-    }
+    above = bounds.groupby("mechanism")["above"].agg(["sum", "size"])
+    above = {m: f"{n:.0f} of {of}" for m, n, of in above.itertuples()}
     return (
         f"At ε = 4 for one sample the best attack recovers {share[SAMPLE]} of the labels of an untrained network. "
         f"At ε = 4 for the client it recovers {share[CLIENT]}, and the best baseline {fresh.loc[CLIENT, 'guess']:.0%}. "
@@ -163,12 +121,11 @@ def fragments() -> dict[str, str]:
     """Return the table and sentences, and draw the figure."""
     run = Recorded("arena", device="cpu")
     named, bounds = named_by(run.best_rows("private")), run.best_rows("private_canary")
-    (paths.root() / "book" / "_generated" / "private.svg").write_text(
-        write_svg(figure(named, bounds)), encoding="utf-8"
-    )
-    expected = markdown(predictions.table(run, *predictions.ids(run, "D")))
+    file = paths.root() / "book" / "_generated" / "private.svg"
+    file.write_text(write_svg(figure(named, bounds)), encoding="utf-8")
+    expected = predictions.table(run, *predictions.ids(run, "D"))
     return {
         "private": side_by_side(named, bounds),
         "private_in_short": in_short(named, bounds),
-        "private_expected": expected,
+        "private_expected": markdown(expected),
     }

@@ -7,7 +7,7 @@ from scipy.stats import binomtest
 
 from fedleak.models import title
 from fedleak_book.evidence import predictions
-from fedleak_book.evidence.results import Recorded
+from fedleak_book.evidence.results import Number, Recorded
 from notebooks.show import markdown, table
 
 WIDE = "FC 784-1000-10"
@@ -36,14 +36,10 @@ BROKEN = [
 ]
 KEEPS, BREAKS = "keeps the conditions", "breaks one"
 KINDS = {KEEPS: HONEST, "nearly keeps them": SLIGHT, BREAKS: BROKEN}
-BELOW = [
-    "dropout",
-    "leaky activations",
-]  # below the head, which head splitting asks nothing of
-OF_THE_HEAD = KINDS | {
-    KEEPS: [*HONEST, *BELOW],
-    BREAKS: [client for client in BROKEN if client not in BELOW],
-}
+BELOW = ["dropout", "leaky activations"]
+"""Clients whose change is below the head, of which head splitting asks nothing."""
+OF_THE_HEAD = KINDS | {KEEPS: [*HONEST, *BELOW]}
+OF_THE_HEAD[BREAKS] = [client for client in BROKEN if client not in BELOW]
 
 
 def at_most(wrong: int, of: int) -> str:
@@ -53,16 +49,11 @@ def at_most(wrong: int, of: int) -> str:
 
 def shares(cells: pd.DataFrame) -> str:
     """Return the share of proven labels with its interval: one row per network, one column per batch size."""
-    lines = []
-    for (net, state, precision), group in cells.groupby(
-        ["net", "state", "precision"], sort=False
-    ):
+    lines, by = [], ["net", "state", "precision"]
+    for (net, state, precision), group in cells.groupby(by, sort=False):
         line = {"Network": f"{title(net)}, {state}, {precision} precision"}
         for cell in group.to_dict("records"):
-            share = "{proven:.2f} [{proven low:.2f}, {proven high:.2f}]".format_map(
-                cell
-            )
-            line[f"B = {cell['batch_size']}"] = share
+            line[f"B = {cell['batch_size']}"] = f"{Number.of(cell, 'proven'):.2f ci}"
         lines.append(line)
     return table(pd.DataFrame(lines).fillna("–"))
 
@@ -75,18 +66,12 @@ def counted(rows: pd.DataFrame, column: str) -> int:
 def clients(rows: pd.DataFrame, kinds: Mapping[str, list[str]] = KINDS) -> str:
     """Count each client's updates that have a proven label, and those that have a wrong proof."""
     lines = []
-    for kind, group in kinds.items():
-        for client in group:
-            client_rows = rows[rows["client"] == client]
-            lines.append(
-                {
-                    "Client": client,
-                    "Conditions of the proof": kind,
-                    "Updates": int(client_rows["updates"].sum()),
-                    "with a proven label": counted(client_rows, "shown"),
-                    "with a wrong proof": counted(client_rows, "wrong"),
-                }
-            )
+    for kind, client in ((k, client) for k, group in kinds.items() for client in group):
+        of_client = rows[rows["client"] == client]
+        line = {"Client": client, "Conditions of the proof": kind}
+        line |= {"Updates": int(of_client["updates"].sum())}
+        line |= {"with a proven label": counted(of_client, "shown")}
+        lines.append(line | {"with a wrong proof": counted(of_client, "wrong")})
     return table(pd.DataFrame(lines))
 
 

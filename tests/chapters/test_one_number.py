@@ -6,6 +6,7 @@ from fedleak_book.evidence.cells import mean_of
 from fedleak_book.evidence.results import Results
 from notebooks.arena import experiments as e
 from notebooks.arena import ranking as r
+from notebooks.arena.balance import load_balance
 from notebooks.learned import leads
 
 USUAL = {"net": "lenet", "state": "trained", "batch_size": 32, "composition": "unbalanced", "scheme": "FedSGD"}
@@ -27,12 +28,12 @@ def displays(run):
     """Yield each display's numbers: Figs. 6.2 to 6.5, the table of ten networks, and chapter 7's first sentences."""
     yield numbers_of(r.rescore(run, r.find_best(r.load_networks(run), r.NETWORK_CELL)))
     for experiment, axis in (("compositions", "composition"), ("schemes", "scheme")):
-        table = r.usual_first(run, experiment, axis)
+        table = r.load_usual_first(run, experiment, axis)
         yield numbers_of(r.rescore(run, r.find_best(table, [axis, "state"])))
     yield numbers_of(r.rescore(run, r.find_best(r.load_rungs(run), ["state", "rung"])), rung="+ many images a class")
-    yield numbers_of(r.rescore(run, r.load_balance(run)), defence="none")
-    for row in r.compare_fresh(run):
-        yield [((row["net"], "trained", row["B"], "unbalanced", "FedSGD", "learned"), row["learned"])]
+    yield numbers_of(r.rescore(run, load_balance(run)), defence="none")
+    for _, row in r.compare_fresh(run).iterrows():
+        yield [((row["net"], "trained", row["batch_size"], "unbalanced", "FedSGD", "learned"), row["learned"])]
     for size in e.SIZES:
         learned = mean_of(leads.anew(run, size)["learned"])
         yield [(("lenet", "trained", size, "unbalanced", "FedSGD", "learned"), float(learned))]
