@@ -11,23 +11,10 @@ from fedleak_book.experiments import Experiment, grid
 from fedleak.data import draw
 from fedleak.federated import fedsgd
 from fedleak_book.experiments.kinds import MEAN, rate
-from notebooks.agic.experiments_distance import DISTANCE  # noqa: F401
-from notebooks.agic.clients import (
-    EVAL,
-    GIVEN,
-    LEVEL,
-    PHOTOS,
-    SCORED,
-    SCORES,
-    batches,
-    network,
-    pool,
-    quality,
-    scheduled,
-)
-from notebooks.agic.experiments_gradients import WIDE
+from notebooks.agic.clients import EVAL, GIVEN, LEVEL, PHOTOS, RULES, SCORED, SCORES
+from notebooks.agic.clients import batches, network, pool, quality, scheduled
+from notebooks.agic.experiments import WIDE
 from notebooks.agic.experiments_updates import SYNTHETIC
-from notebooks.agic.clients import RULES
 
 
 def shuffled(labels, batch_size, generator):

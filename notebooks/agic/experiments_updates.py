@@ -1,56 +1,48 @@
-"""AGIC: Tables II and III and Fig. 8, attacks on FedAvg updates of several steps and epochs."""
+"""AGIC: Tables II and III and Fig. 8, attacks on FedAvg updates of several steps and epochs; ImageNet's large images.
+
+An iteration on ResNet-50 takes a second or more on a processor. A trained ResNet-50 is not at hand: SqueezeNet 1.1 with
+published weights stands in for it, in the folder that ``FEDLEAK_DATA`` names.
+"""
 
 import dataclasses
 import time
 
 from fedleak.attacks.images import agic
-from fedleak_book.experiments import Context, Experiment, grid
 from fedleak.federated import fedavg
+from fedleak_book.experiments import Context, Experiment, grid
 from fedleak_book.experiments.kinds import MEAN, NUMBER
-from notebooks.agic.experiments_distance import DISTANCE  # noqa: F401
-from notebooks.agic.clients import (
-    CURVE,
-    GIVEN,
-    LEVEL,
-    PHOTOS,
-    QUALITY,
-    SCORED,
-    SCORES,
-    batches,
-    inferred,
-    inverted,
-    network,
-    on_the_way,
-    qualities,
-    quality,
-    scheduled,
-)
-from notebooks.agic.experiments_gradients import METHODS, WIDE
+from notebooks.agic.clients import CURVE, EVAL, GIVEN, LEVEL, METHODS, PHOTOS
+from notebooks.agic.clients import PRETRAINED, QUALITY, SCORES, batches, inferred
+from notebooks.agic.clients import inverted, network, on_the_way, qualities, quality
+from notebooks.agic.clients import scheduled
+from notebooks.agic.experiments import WIDE
 
 FEDAVG = ["DLG-Adam", "InvG", "one batch", "AGIC"]
 
 
-def four_steps(ctx, seeds, data, net, side, method, iterations):
-    """An attack on FedAvg updates of four steps of one image, scored on the way and at the end."""
-    sizes = dict(batch_size=1, steps=4, iterations=iterations, snapshots=CURVE)
-    x, images, right = inverted(ctx, seeds, data, net, side, method, **sizes)
+def along_the_way(
+    ctx, seeds, data, net, side, batch_size, steps, method, iterations, total_variation
+):
+    """An attack on one gradient, or on local steps, scored on the way and at the end; no pictures are kept."""
+    sizes = dict(batch_size=batch_size, steps=steps, iterations=iterations)
+    more = dict(snapshots=CURVE, total_variation=total_variation)
+    x, images, right = inverted(ctx, seeds, data, net, side, method, **sizes, **more)
     for row in on_the_way(ctx, seeds, x, images, data, side, pictures=False):
-        yield {**row, "labels_right": right}
+        yield row | {"labels_right": right}
 
 
+LABELLED = SCORES | dict(labels_right=MEAN)
+ENDED = QUALITY | dict(by=("iteration", "final"), values=LABELLED)
 TABLE2 = Experiment(
     "table2",
-    four_steps,
+    along_the_way,
     quick=grid(**PHOTOS, method=FEDAVG, iterations=30),
     paper=grid(**WIDE, method="DLG-Adam", iterations=500)
     + grid(**WIDE, method="InvG", iterations=1000)
     + grid(**WIDE, method=FEDAVG[2:], iterations=2000),
     trials=(1, 4),
-    by=("iteration", "final"),
-    values=SCORES | dict(labels_right=MEAN),
-    facts="images",
-    version=SCORED,
     fixed=dict(batch_size=1, steps=4, lr=1e-4, schedule=LEVEL) | GIVEN,
+    **ENDED,
 )
 
 
@@ -148,4 +140,38 @@ FIG8_TIME = Experiment(
     values=dict(seconds=NUMBER),
     times="seconds",
     fixed=dict(lr=1e-4, schedule=LEVEL, hardware="cpu") | GIVEN,
+)
+
+
+# --- ImageNet's images of 224 x 224 pixels, for few iterations ---
+FULL = dict(data="imagenet", side=224)
+STEADY = dict(schedule=LEVEL) | EVAL
+TABLE4_IMAGENET = Experiment(
+    "table4_imagenet",
+    along_the_way,
+    quick=grid(**PHOTOS, batch_size=1, method=METHODS, iterations=20),
+    paper=grid(**FULL, net="resnet50", batch_size=1, method=METHODS, iterations=6),
+    trials=(1, 3),
+    tables=("table4", "fig7"),
+    fixed=dict(steps=1, total_variation=1e-3, trained=0) | STEADY,
+    **ENDED,
+)
+TABLE4_IMAGENET_FOURS = dataclasses.replace(
+    TABLE4_IMAGENET,
+    name="table4_imagenet_fours",
+    quick=grid(**PHOTOS, batch_size=4, method=METHODS, iterations=5),
+    paper=grid(**FULL, net="resnet50", batch_size=4, method=METHODS, iterations=4),
+    trials=1,
+    tables=("table4",),
+)
+TABLE2_IMAGENET = Experiment(
+    "table2_imagenet",
+    along_the_way,
+    quick=grid(**PHOTOS, method=FEDAVG, iterations=20),
+    paper=grid(**FULL, net=PRETRAINED, method=FEDAVG, iterations=12),
+    trials=(1, 3),
+    tables="table2",
+    fixed=dict(batch_size=1, steps=4, lr=1e-4, total_variation=0.1, trained="ImageNet")
+    | STEADY,
+    **ENDED,
 )
