@@ -5,48 +5,13 @@ The lecture's section on a figure shows the rows of the experiment with its name
 
 import dataclasses
 
-
 from fedleak import metrics
 from fedleak.attacks.labels import guess, llg
 from fedleak_book.experiments import Experiment, grid
 from fedleak_book.experiments.kinds import MEAN, NUMBER
-from notebooks.llg.experiments_blocks import FIG7_BLOCKS, FIG7_WHOLE
-from notebooks.llg.experiments_defences import (
-    FIG7,
-    LEVELS,
-    TABLE1,
-    TABLE1_LENGTHS,
-    TABLE1_READINGS,
-)
-from notebooks.llg.experiments_further import (
-    DLG,
-    DLG_SHORT,
-    FIG5,
-    PLAIN,
-    RESIDUAL,
-    RUNTIME,
-)
-from notebooks.llg.clients import (
-    ASR,
-    LR,
-    SIZES,
-    STEPS,
-    VARIANTS,
-    client,
-    counted,
-    extracted,
-    facts,
-    probes,
-    sets,
-    success,
-)
-from notebooks.llg.experiments_training import FIG6, FIG6_EARLY, FIG6_ROUNDS
-from notebooks.llg.clients import PAPER, QUICK, PLACES, TITLE
-
-__all__ = ["FIG7", "FIG7_BLOCKS", "FIG7_WHOLE", "LEVELS", "TABLE1", "VARIANTS"]
-__all__ += ["DLG", "DLG_SHORT", "FIG5", "TABLE1_LENGTHS", "TABLE1_READINGS"]
-__all__ += ["PLAIN", "RESIDUAL", "RUNTIME"]
-__all__ += ["FIG6", "FIG6_EARLY", "FIG6_ROUNDS"]
+from notebooks.llg.clients import ASR, LR, PAPER, PLACES, QUICK, SIZES, STEPS, TITLE
+from notebooks.llg.clients import client, counted, extracted, facts, probes, sets
+from notebooks.llg.clients import success
 
 DUMMY = dict(zip(PLACES, ["zeros", "random", "ones", "zeros"]))  # Sec. 6.1
 
@@ -63,18 +28,15 @@ def gradients(ctx, seed, data, init, composition):
     images, auxiliary = sets(ctx, data)
     start = seed if init == "fresh" else 0
     model = ctx.build("cnn", images.shape, images.n_classes, seed=start)
-    for size, probe_gradients in probes(
-        model, auxiliary, [2, 8, 32, 128], seed
-    ).items():
+    probed = probes(model, auxiliary, [2, 8, 32, 128], seed)
+    for size, probe_gradients in probed.items():
         update, index = client(model, images, composition, size, 1, seed)
         raw = llg.class_gradients(update, model)
         calibrated = raw - llg.impact_and_offset(probe_gradients, size)[1]
         columns = (counted(images, index), raw, calibrated)
         for count, a, b in zip(*(c.tolist() for c in columns)):
-            yield dict(
-                batch_size=size, occurrences=count, raw=a, calibrated=b,
-                images=len(images) + len(auxiliary),
-            )  # fmt: skip
+            row = dict(batch_size=size, occurrences=count, raw=a, calibrated=b)
+            yield row | {"images": len(images) + len(auxiliary)}
 
 
 FIG3 = Experiment(
@@ -96,8 +58,11 @@ FIG3_BALANCED = dataclasses.replace(
 )
 
 
-def at_every_size(model, images, auxiliary, dummies, composition, steps, seed):
-    """Every LLG variant and the random guess on one network: a row a batch size and attack."""
+def attacked(ctx, seed, data, algorithm, composition):
+    """Every LLG variant and the random guess on a fresh network: a row a batch size and attack."""
+    (images, auxiliary), steps = parties(ctx, data), STEPS[algorithm]
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
+    dummies = DUMMY[TITLE[data]]
     dummy, real = (probes(model, k, SIZES, seed) for k in (dummies, auxiliary))
     rare = int(auxiliary.class_counts.min())
     for size in SIZES:
@@ -115,14 +80,6 @@ def at_every_size(model, images, auxiliary, dummies, composition, steps, seed):
                 "aux": min(size, rare) if attack == "LLG+" else float("nan"),
                 **facts(images, auxiliary, index),
             }
-
-
-def attacked(ctx, seed, data, algorithm, composition):
-    """The same on a fresh network, with all images there are."""
-    images, auxiliary = parties(ctx, data)
-    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
-    how = DUMMY[TITLE[data]], composition, STEPS[algorithm], seed
-    yield from at_every_size(model, images, auxiliary, *how)
 
 
 MEASURED = dict(
@@ -153,13 +110,10 @@ FIG4_FACES = dataclasses.replace(  # more networks than five
     tables="fig4",
 )
 
-FIG8 = Experiment(
-    "fig8",
-    attacked,
+FIG8 = dataclasses.replace(
+    FIG4,
+    name="fig8",
     quick=grid(data=QUICK, algorithm="FedSGD"),
     paper=grid(data=PAPER, algorithm="FedSGD"),
-    trials=(2, 100),
-    fixed={"net": "cnn", "composition": "balanced", "lr": LR},
-    version=2,
-    **MEASURED,
+    fixed=FIG4.fixed | {"composition": "balanced"},
 )

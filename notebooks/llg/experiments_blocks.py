@@ -12,18 +12,8 @@ from fedleak.attacks.labels import guess, llg
 from fedleak.federated.defences import protect
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak_book.experiments.kinds import NUMBER, rate
-from notebooks.llg.clients import (
-    LR,
-    SIZES,
-    STEPS,
-    WHOLE,
-    client,
-    counted,
-    make_defence,
-    probes,
-    sets,
-    success,
-)
+from notebooks.llg.clients import LR, SIZES, STEPS, WHOLE, client, counted
+from notebooks.llg.clients import make_defence, probes, sets, success
 
 BLOCK = 20
 NOISE = [("noise", level) for level in (0.01, 0.1, 1.0)]
@@ -40,10 +30,10 @@ CELLS_WHOLE = {
 """The same where the whole update is clipped."""
 
 
-def one_network(ctx, seed, data, algorithm, cells=CELLS, whole=False):
+def one_network(ctx, seed, data, algorithm, whole):
     """ASR of LLG+ on one network by batch size and defence, {(B, defence, level): ASR}, and the data set's images."""
     (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
-    cells = cells[algorithm]
+    cells = (CELLS_WHOLE if whole else CELLS)[algorithm]
     weights = spawned(seed, "weights")
     model = ctx.build("cnn", images.shape, images.n_classes, seed=weights)
     chosen, rates = spawned(seed, "probes"), {}
@@ -65,12 +55,11 @@ def one_network(ctx, seed, data, algorithm, cells=CELLS, whole=False):
     return rates, len(images) + len(auxiliary)
 
 
-def blocks(ctx, seed, data, algorithm, block=BLOCK, cells=CELLS, whole=False):
+def blocks(ctx, seed, data, algorithm, block=BLOCK, clipping=None):
     """Mean ASR over the networks of a block, and the sum of the squared deviations from it."""
-    networks = [
-        one_network(ctx, spawned(seed, f"network {k}"), data, algorithm, cells, whole)
-        for k in range(block)
-    ]
+    seeds = [spawned(seed, f"network {k}") for k in range(block)]
+    whole = clipping == WHOLE
+    networks = [one_network(ctx, s, data, algorithm, whole) for s in seeds]
     for size, kind, level in networks[0][0]:
         asr = np.array([rates[size, kind, level] for rates, _ in networks])
         yield {
@@ -98,15 +87,9 @@ FIG7_BLOCKS = Experiment(
 )
 
 
-def blocks_whole(ctx, seed, data, algorithm):
-    """The same networks, with the whole update clipped."""
-    yield from blocks(ctx, seed, data, algorithm, cells=CELLS_WHOLE, whole=True)
-
-
 FIG7_WHOLE = dataclasses.replace(
     FIG7_BLOCKS,
     name="fig7_whole",
-    trial=blocks_whole,
     paper=grid(data="mnist", algorithm=list(STEPS), trials=40),
     fixed=FIG7_BLOCKS.fixed | {"clipping": WHOLE},
 )

@@ -1,5 +1,7 @@
 """LLG: Fig. 7 and Table 1, the defences: what is left of the attack, and what training under them reaches."""
 
+import dataclasses
+
 import torch
 
 from fedleak import metrics
@@ -7,24 +9,9 @@ from fedleak.attacks.labels import llg
 from fedleak.federated.defences import protect
 from fedleak_book.experiments import Experiment, grid
 from fedleak_book.experiments.training import accuracy
-from notebooks.llg.clients import (
-    ACCURACY,
-    ASR,
-    FULL,
-    LR,
-    SIZES,
-    SMALL,
-    STEPS,
-    TRAINED,
-    WHOLE,
-    client,
-    counted,
-    federated,
-    make_defence,
-    probes,
-    sets,
-)
-from notebooks.llg.clients import LEVELS
+from notebooks.llg.clients import ACCURACY, ASR, FULL, LEVELS, LR, SIZES, SMALL, STEPS
+from notebooks.llg.clients import TRAINED, WHOLE, client, counted, federated
+from notebooks.llg.clients import make_defence, probes, sets
 
 
 def defended(ctx, seed, data, algorithm):
@@ -42,10 +29,8 @@ def defended(ctx, seed, data, algorithm):
         truth = counted(images, index).expand_as(counts)
         success_rates = metrics.attack_success_rate(counts, truth).tolist()
         for (kind, level), asr in zip(LEVELS, success_rates):
-            yield dict(
-                batch_size=size, defence=kind, level=level, asr=asr,
-                images=len(images) + len(auxiliary),
-            )  # fmt: skip
+            row = dict(batch_size=size, defence=kind, level=level, asr=asr)
+            yield row | {"images": len(images) + len(auxiliary)}
 
 
 FIG7 = Experiment(
@@ -99,13 +84,28 @@ TABLE1 = Experiment(
 )
 
 
-def at_lengths(ctx, seed, longest, shortest=None, **setting):
-    """The same at the `shortest` length (a quarter by default), at half of the training, and at its end."""
-    shortest = shortest or longest // 4
-    how = dict(iterations=longest, moments=longest // shortest)
-    for row in trained_under(ctx, seed, **how, **setting):
-        if row["iteration"] in (shortest, longest // 2, longest):
-            yield {"iterations": row.pop("iteration"), **row}
+AVERAGE = "the average"
+
+
+def at_lengths(
+    ctx, seed, longest, participants, noise_in=None, clipping=None, **setting
+):
+    """The same at a quarter of the training (at 500 steps where `noise_in` is given), at half of it, and at its end.
+
+    The noise's σ can be that of the average of the updates, and the clipping that of the whole update.
+    """
+    shortest = min(500, longest // 2) if noise_in else longest // 4
+    averaged = participants if noise_in == AVERAGE else 1
+    how = dict(iterations=longest, moments=longest // shortest, averaged=averaged)
+    how |= dict(participants=participants, whole=clipping == WHOLE)
+    # The noise drives some networks so far that their gradients are denormal: a CPU is half as fast with such numbers.
+    torch.set_flush_denormal(noise_in is not None)
+    try:
+        for row in trained_under(ctx, seed, **setting, **how):
+            if row["iteration"] in (shortest, longest // 2, longest):
+                yield {"iterations": row.pop("iteration"), **row}
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def long(settings, longest):
@@ -126,22 +126,6 @@ TABLE1_LENGTHS = Experiment(
 )
 
 
-AVERAGE = "the average"
-
-
-def at_readings(ctx, seed, noise_in, clipping, participants, longest, **setting):
-    """The same where the noise's σ is that of the average of the updates; clipping is of the whole update."""
-    averaged = participants if noise_in == AVERAGE else 1
-    how = dict(whole=clipping == WHOLE, averaged=averaged, participants=participants)
-    how |= dict(longest=longest, shortest=min(500, longest // 2))
-    # The noise drives some networks so far that their gradients are denormal: a CPU is half as fast with such numbers.
-    torch.set_flush_denormal(True)
-    try:
-        yield from at_lengths(ctx, seed, **setting, **how)
-    finally:
-        torch.set_flush_denormal(False)
-
-
 def with_averaged_noise(settings, longest):
     """Settings of noise, and at half the length of clipping, where the noise is that of the average."""
     averaged = [s | dict(noise_in=AVERAGE) for s in long(settings, longest)]
@@ -152,23 +136,9 @@ def with_averaged_noise(settings, longest):
 
 
 STRONGEST = [s for s in TABLE1.paper if (s["defence"], s["level"]) in STRONG[1:3]]
-TABLE1_READINGS = Experiment(
-    "table1_readings",
-    at_readings,
+TABLE1_READINGS = dataclasses.replace(
+    TABLE1_LENGTHS,
+    name="table1_readings",
     quick=with_averaged_noise(TABLE1.quick[1:3], 40),
     paper=with_averaged_noise(STRONGEST, 2000),
-    trials=(1, 3),
-    tables="table1",
-    **LEARNED | dict(by="iterations"),
 )
-
-
-def longer(sizes, most):
-    """The strongest noise as what is left in the average, and longer training without a defence."""
-    louder = dict(defence="noise", level=sizes["participants"] ** 0.5, moments=1)
-    plain = dict(defence="none", level=0.0, moments=20)
-    return [
-        sizes | dict(algorithm=algorithm) | how
-        for algorithm, iterations in most.items()
-        for how in (louder, plain | dict(iterations=iterations))
-    ]

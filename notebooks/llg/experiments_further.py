@@ -8,20 +8,8 @@ from fedleak.attacks.images import dlg
 from fedleak.attacks.labels import guess, llg
 from fedleak_book.experiments import Experiment, grid
 from fedleak_book.experiments.kinds import NUMBER
-from notebooks.llg.clients import (
-    ASR,
-    LR,
-    SIZES,
-    STEPS,
-    VARIANTS,
-    client,
-    counted,
-    facts,
-    sets,
-    success,
-)
-from notebooks.llg.clients import PLAIN, RESIDUAL
-
+from notebooks.llg.clients import ASR, LR, PLAIN, RESIDUAL, SIZES, STEPS, VARIANTS
+from notebooks.llg.clients import client, counted, facts, sets, success
 
 ONE = dict(data="mnist", algorithm="FedSGD", composition="unbalanced")
 ONE |= dict(net="cnn", iterations=100)

@@ -1,5 +1,7 @@
 """LLG: Fig. 6, attacks along a federated training, and impact and offset from the update or from auxiliary data."""
 
+import dataclasses
+
 import torch
 
 from fedleak import metrics
@@ -10,18 +12,8 @@ from fedleak.models import head
 from fedleak_book.experiments import Experiment, grid
 from fedleak_book.experiments.kinds import rate
 from fedleak_book.experiments.training import accuracy
-from notebooks.llg.clients import (
-    BRIEF,
-    FULL,
-    LR,
-    SMALL,
-    STEPS,
-    TRAINED,
-    extracted,
-    federated,
-    probes,
-    sets,
-)
+from notebooks.llg.clients import BRIEF, FULL, LR, SMALL, STEPS, TRAINED, extracted
+from notebooks.llg.clients import federated, probes, sets
 
 
 def attack_users(federation, auxiliary, steps, seed, victims, dlg_victims):
@@ -65,10 +57,9 @@ def training(
                 federation, auxiliary, steps, seed + done, victims, slow
             )
             for attack, asr in success_rates.items():
-                yield dict(
-                    iteration=done * unit_steps, attack=attack, asr=asr, accuracy=right,
-                    images=len(images) + len(auxiliary),
-                )  # fmt: skip
+                row = dict(iteration=done * unit_steps, attack=attack, asr=asr)
+                row |= dict(accuracy=right, images=len(images) + len(auxiliary))
+                yield row
         if done < rounds:
             federation.round(participants, steps, 8, lr=LR)
 
@@ -85,29 +76,21 @@ FIG6 = Experiment(
     **SEEN,
 )
 
-FIG6_EARLY = Experiment(  # more networks, as far as the peak
-    "fig6_early",
-    training,
+EARLY = dict(dlg_victims=0, iterations=300)
+FIG6_EARLY = dataclasses.replace(  # more networks, as far as the peak
+    FIG6,
+    name="fig6_early",
     quick=grid(algorithm="FedAvg", moments=2, victims=20, dlg_victims=0, **SMALL),
-    paper=grid(
-        algorithm="FedAvg",
-        moments=3,
-        victims=100,
-        dlg_victims=0,
-        **FULL | dict(iterations=300),
-    ),
+    paper=[FULL | dict(algorithm="FedAvg", moments=3, victims=100, **EARLY)],
     trials=(1, 40),
-    fixed=TRAINED,
-    tables="fig6",
-    **SEEN,
+    tables=("fig6",),
 )
-FIG6_ROUNDS = Experiment(
-    "fig6_rounds",
-    training,
+FIG6_ROUNDS = dataclasses.replace(
+    FIG6,
+    name="fig6_rounds",
     quick=grid(algorithm="FedAvg", moments=2, victims=20, dlg_victims=0, **BRIEF),
     paper=grid(algorithm="FedAvg", moments=10, victims=100, dlg_victims=2, **FULL),
     trials=(1, 10),
     fixed=TRAINED | dict(unit="round"),
-    tables="fig6",
-    **SEEN,
+    tables=("fig6",),
 )
