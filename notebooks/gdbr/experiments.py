@@ -3,53 +3,17 @@
 The lecture's section on a figure shows the rows of the experiment with its name; the evidence page has all of them.
 """
 
+import dataclasses
+
 import torch
 from fedleak.attacks.labels import gdbr
 from fedleak.models import chain, head_pass
 from fedleak_book.experiments import Experiment, grid
 from notebooks.gdbr.baselines import Attackers
-from notebooks.gdbr.choices_figures import (  # noqa: F401  declared here too
-    FIG2_CHOICES,
-    FIG3_CHOICES,
-    FIG3_MNIST,
-    FIG4_CHOICES,
-    FIG5A_CHOICES,
-    FIG6_CHOICES,
-    FIG6_MODES,
-    FIG6_NORMS,
-    FIG6_RESNET,
-)
-from notebooks.gdbr.choices_tables import (  # noqa: F401  declared here too
-    CHOICES,
-    CHOICES_MNIST,
-    CHOICES_MODES,
-    CHOICES_NORMS,
-    CHOICES_RESNET,
-)
-from notebooks.gdbr.clients import (
-    FACTS,
-    FORMS,
-    LEVELS,
-    MODES,
-    NETS,
-    PAIRS,
-    SCHEMES,
-    SIZES,
-    TRUE,  # noqa: F401  for the notebook
-    TWO,
-    batch,
-    chain_of,
-    facts,
-    kinds,
-    known_inputs,
-    pairs,
-    protected,
-    scatter,
-    scores,
-    sets,
-    share,
-    victims_inputs,
-)
+from notebooks.gdbr.clients import FACTS, FORMS, INITS, LEVELS, MODES, NETS, PAIRS
+from notebooks.gdbr.clients import SCHEMES, SIZES, TWO, batch, chain_of, facts, kinds
+from notebooks.gdbr.clients import known_inputs, pairs, protected, scatter, scores, sets
+from notebooks.gdbr.clients import share, victims_inputs
 
 
 def recovered(ctx, seed, net, data, init, scale, auxiliary, schemes, forms):
@@ -81,7 +45,7 @@ COMPOSITION = {
 def initialisations(full):
     """Networks, all of them in full, with the paper's weights and with PyTorch's own."""
     nets = list(PAIRS) if full else ["lenet", "mlp6", "resnet18-conv"]
-    return pairs(full, nets, large=20, init=["positive", "default"])
+    return pairs(full, nets, large=20, init=INITS)
 
 
 def compositions(ctx, seed, net, data, init):
@@ -150,7 +114,7 @@ DUMMIES = Experiment(
 )
 
 
-RESNET = dict(net="resnet18-conv", init=["positive", "default"])
+RESNET = dict(net="resnet18-conv", init=INITS)
 
 
 def assumptions(ctx, seed, net, data, init, batch_size):
@@ -257,21 +221,20 @@ def by_layer(ctx, seed, data, init, scale):
 FIG4 = Experiment(
     "fig4",
     by_layer,
-    quick=grid(data=["mnist5k", "photos"], init=["positive", "default"]),
-    paper=grid(data=["mnist", "svhn", "cifar10"], init=["positive", "default"]),
+    quick=grid(data=["mnist5k", "photos"], init=INITS),
+    paper=grid(data=["mnist", "svhn", "cifar10"], init=INITS),
     fixed=MLP | dict(scale="raw"),
     tables=("fig4", "fig5b"),
     **LAYERS,
 )
 
-FIG4_NORMALISED = Experiment(
-    "fig4_normalised",
-    by_layer,
+FIG4_NORMALISED = dataclasses.replace(
+    FIG4,
+    name="fig4_normalised",
     quick=grid(data="photos", init="positive"),
     paper=grid(data="cifar10", init="positive"),
     fixed=MLP | dict(scale="normalised"),
-    tables="fig4",
-    **LAYERS,
+    tables=("fig4",),
 )
 
 
@@ -297,7 +260,7 @@ def defended(ctx, seed, net, data, init):
 FIG6 = Experiment(
     "fig6",
     defended,
-    quick=pairs(False, TWO, init=["positive", "default"]),
+    quick=pairs(False, TWO, init=INITS),
     paper=pairs(True, NETS[:4], init="positive") + pairs(True, TWO, init="default"),
     by=("defence", "level", "form"),
     values=kinds("insacc", "clsacc", "size"),

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from notebooks.gdbr.baselines import stand_in
-from notebooks.gdbr.choices_tables import updates
 from notebooks.gdbr.clients import OFF, ONE_HALF, share
+from notebooks.gdbr.experiments_choices_tables import updates
 from notebooks.llg.released import ReleasedCompression, privacy_budget
 
 ONE = torch.tensor([0])

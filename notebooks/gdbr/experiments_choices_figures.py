@@ -1,4 +1,4 @@
-"""GDBR: the figures at every plausible choice of what the paper does not print; see `choices_tables`."""
+"""GDBR: the figures at every plausible choice of what the paper does not print; see `experiments_choices_tables`."""
 
 import dataclasses
 import itertools
@@ -8,45 +8,14 @@ from fedleak.attacks.labels import gdbr
 from fedleak.models import chain, head_pass
 from fedleak_book.experiments import Experiment, grid, spawned
 from notebooks.gdbr.baselines import Attackers
-from notebooks.gdbr.choices_tables import (
-    FEW,
-    NAMED,
-    OTHERS,
-    QUICK,
-    RESNET,
-    at_every_choice,
-    batch_of,
-    dropouts_of,
-    first,
-    parts_of,
-    tail_of,
-    updates,
-    with_all,
-)
-from notebooks.gdbr.clients import (
-    ANY,
-    FIFTH,
-    HALF,
-    INITS,
-    LEVELS,
-    MODES,
-    NETS,
-    NOISE_SCALES,
-    SCALES,
-    SIZES,
-    WIDTHS,
-    below,
-    body,
-    chain_of,
-    kinds,
-    pairs,
-    protected,
-    scaled,
-    scatter,
-    scores,
-    sets,
-    share,
-)
+from notebooks.gdbr.clients import ANY, FIFTH, HALF, INITS, LEVELS, MODES, NETS, NONE
+from notebooks.gdbr.clients import NOISE_SCALES, OFF, SCALES, SIZES, WIDTHS, below, body
+from notebooks.gdbr.clients import chain_of, kinds, pairs, protected, scaled, scatter
+from notebooks.gdbr.clients import scores, sets, share
+from notebooks.gdbr.experiments_choices_tables import FEW, NAMED, OTHERS, QUICK, RESNET
+from notebooks.gdbr.experiments_choices_tables import at_every_choice, batch_of
+from notebooks.gdbr.experiments_choices_tables import dropouts_of, first, parts_of
+from notebooks.gdbr.experiments_choices_tables import tail_of, updates, with_all
 
 
 def assumptions(ctx, seed, net, data, batch_size):
@@ -95,11 +64,7 @@ def substitutes(ctx, seed, net, data):
         mine, chosen, drawn = levels[row["level"]]
         if net == "mlp6":
             row["widths"] = None
-        row["images"], row["aux"], row["side"] = (
-            len(mine),
-            len(images),
-            victims.shape[1],
-        )
+        row |= {"images": len(mine), "aux": len(images), "side": victims.shape[1]}
         row["held"] = len(drawn[0][0].unique())
         generator = torch.Generator().manual_seed(spawned(seed, "baselines"))
         chosen_images = aux.take(torch.arange(len(aux))[chosen])
@@ -125,17 +90,30 @@ def under_defences(strengths, bridge, features, update, truth, seed, unit=1.0):
             yield {"defence": defence, "level": level, **scores(counts, truth)}
 
 
-def defended(ctx, seed, net, data):
-    """The same at every choice."""
+def defended(ctx, seed, net, data, batch_norm=None):
+    """GDBR on one random batch under every defence; noise of both scales where a mode of batch norm is named."""
     victims, _ = sets(ctx, data)
     drawn = {0: batch_of(victims, "random", NAMED, 64, spawned(seed, "batch"))}
-    classes_held = {"held": len(drawn[0][0].unique())}
-    for row, bridge, images, batches in with_all(ctx, seed, net, data, drawn):
-        x, labels, truth = batches[0]
-        update = share(bridge.model, x, labels, [bridge.layer])
-        how = LEVELS, bridge, bridge.observe(images), update, truth, seed
-        for scored in under_defences(*how):
-            yield {**row, **classes_held, **scored}
+    held = {"held": len(drawn[0][0].unique())}
+    dropouts = dropouts_of(net) if batch_norm else [OFF]
+    scanned = with_all(ctx, seed, net, data, drawn, batch_norm or NONE)
+    for row, bridge, images, batches in scanned:
+        (x, labels, truth), features = batches[0], bridge.observe(images)
+        how = bridge.model, bridge.layer, x, labels, dropouts
+        for dropout, update in updates(*how, spawned(seed, "dropout")):
+            of = bridge, features, update, truth, seed
+            if not batch_norm:
+                for scored in under_defences(LEVELS, *of):
+                    yield {**row, **held, **scored}
+                continue
+            deviation = update.tensors[bridge.links[0].weight].std().item()
+            pruning, noise = ({name: CLAIMED[name]} for name in ("pruning", "noise"))
+            units = [1.0, 1.0, deviation]
+            scales = zip([None, *NOISE_SCALES], [pruning, noise, noise], units)
+            for noise_scale, strengths, unit in scales:
+                more = {"noise_scale": noise_scale, "dropout": dropout}
+                for scored in under_defences(strengths, *of, unit):
+                    yield {**row, **held, **more, **scored}
 
 
 def layers(ctx, seed, data, init):
@@ -234,47 +212,15 @@ FIG4_CHOICES = Experiment(
 )
 
 
-def defended_update(bridge, features, update, truth, seed):
-    """Scores of one update under the claimed defences, with noise of both scales."""
-    deviation = update.tensors[bridge.links[0].weight].std().item()
-    pruning, noise = ({name: CLAIMED[name]} for name in ("pruning", "noise"))
-    scales = zip([None, *NOISE_SCALES], [pruning, noise, noise], [1.0, 1.0, deviation])
-    for noise_scale, strengths, unit in scales:
-        how = strengths, bridge, features, update, truth, seed, unit
-        for scored in under_defences(*how):
-            yield {"noise_scale": noise_scale, **scored}
-
-
-def defended_by_mode(ctx, seed, net, data, batch_norm):
-    """Fig. 6 in these modes, on one random batch."""
-    victims, _ = sets(ctx, data)
-    drawn = {0: batch_of(victims, "random", NAMED, 64, spawned(seed, "batch"))}
-    held = len(drawn[0][0].unique())
-    scanned = with_all(ctx, seed, net, data, drawn, batch_norm)
-    for row, bridge, images, batches in scanned:
-        (x, labels, truth), features = batches[0], bridge.observe(images)
-        how = bridge.model, bridge.layer, x, labels, dropouts_of(net)
-        for dropout, update in updates(*how, spawned(seed, "dropout")):
-            for scored in defended_update(bridge, features, update, truth, seed):
-                yield {**row, "held": held, "dropout": dropout, **scored}
-
-
-FIG6_MODES = Experiment(
-    "fig6_modes",
-    defended_by_mode,
+FIG6_MODES = dataclasses.replace(
+    FIG6_CHOICES,
+    name="fig6_modes",
     quick=QUICK,
     paper=first(6, 4),
-    by=("dropout", "scale", "widths", "defence", "level", "noise_scale"),
-    values=kinds("insacc", "clsacc"),
-    facts=("images", "held", "aux", "side"),
-    fixed=SAME | dict(scheme="random", batch_size=64),
-    tables="fig6",
+    by=("dropout", *FIG6_CHOICES.by, "noise_scale"),
+    trials=1,
 )
-
-
 FIG6_NORMS = dataclasses.replace(FIG6_MODES, name="fig6_norms", paper=OTHERS)
-
-
 FIG6_RESNET = dataclasses.replace(
     FIG6_MODES, name="fig6_resnet", paper=grid(**RESNET, data="cifar100", trials=5)
 )

@@ -164,16 +164,24 @@ def with_all(ctx, seed, net, data, drawn, batch_norm=NONE):
         yield row | real, *rest
 
 
-def in_modes(ctx, seed, net, data, batch_norm=NONE, dropouts=(OFF,)):
-    """The paper's form on one batch of every composition, at every choice, from auxiliary images and from dummies."""
+def dropouts_of(net):
+    """Values of dropout: AlexNet and VGG-11 have dropout between their fully connected layers."""
+    return [OFF, ONE_HALF] if net in ("alexnet", "vgg11") else [OFF]
+
+
+def every_batch(ctx, seed, net, data, batch_norm=None):
+    """The paper's form on one batch of every composition, at every choice, from auxiliary images and from dummies.
+
+    Where a mode of batch norm is named, dropout is a choice, too.
+    """
     victims, aux = sets(ctx, data)
-    model = normed_body(ctx, net, data, batch_norm, spawned(seed, "body"))
+    new = {None: [OFF], NONE: [ONE_HALF]}  # `choices` has no batch norm without dropout
+    dropouts, norm = new.get(batch_norm) or dropouts_of(net), batch_norm or NONE
+    model = normed_body(ctx, net, data, norm, spawned(seed, "body"))
     drawn = {b: batch_of(victims, *b, 64, spawned(seed, "batch")) for b in BATCHES}
-    chunk, from_dummies = chunk_of(batch_norm), {}
+    chunk, from_dummies = chunk_of(norm), {}
     inputs = {k: below(model, dummies(aux, k), chunk) for k in (1000, 100)}
-    for row, bridge, images, batches in with_all(
-        ctx, seed, net, data, drawn, batch_norm
-    ):
+    for row, bridge, images, batches in with_all(ctx, seed, net, data, drawn, norm):
         if row["widths"] not in from_dummies:  # the same at every scale
             seen = {("dummy", k): bridge.observe(x) for k, x in inputs.items()}
             from_dummies[row["widths"]] = seen
@@ -187,29 +195,22 @@ def in_modes(ctx, seed, net, data, batch_norm=NONE, dropouts=(OFF,)):
                 for (auxiliary, k), features in by_auxiliary.items():
                     if auxiliary == "aux" or scheme == "random":
                         counts = bridge.recover(update, features, "paper").counts
-                        by = {"auxiliary": auxiliary, "aux": k, "dropout": dropout}
+                        by = {"auxiliary": auxiliary, "aux": k}
+                        by |= {"dropout": dropout} if batch_norm else {}
                         yield {**row, **of, **by, **scores(counts, truth)}
 
 
-def everywhere(ctx, seed, net, data):
-    """`in_modes` without dropout, and with the batch norms as `body` has them."""
-    for row in in_modes(ctx, seed, net, data):
-        del row["dropout"]
-        yield row
-
-
+SAME = dict(init="positive", form="paper", batch_size=64, layer=1, redrawn="network")
 CHOICES = Experiment(
     "choices",
-    everywhere,
+    every_batch,
     quick=pairs(False, ["lenet"]),
     paper=[s | {"trials": 20} for s in pairs(True, ["lenet", "alexnet", "vgg11"])]
     + pairs(True, ["resnet18-conv"], large=5),
     by=("scale", "widths", "scheme", "composition", "auxiliary", "aux"),
     values=kinds("insacc", "clsacc"),
     facts=("images", "held", "side"),
-    fixed=dict(
-        init="positive", form="paper", batch_size=64, layer=1, redrawn="network"
-    ),
+    fixed=SAME,
     tables=("table1", "table2"),
 )
 
@@ -233,21 +234,7 @@ def parts_of(ctx, seed, data, sizes):
     return parts
 
 
-def dropouts_of(net):
-    """Values of dropout: AlexNet and VGG-11 have dropout between their fully connected layers."""
-    return [OFF, ONE_HALF] if net in ("alexnet", "vgg11") else [OFF]
-
-
-def by_mode(ctx, seed, net, data, batch_norm):
-    """Tables I and II in these modes; `choices` has no batch norm without dropout."""
-    dropouts = [ONE_HALF] if batch_norm == NONE else dropouts_of(net)
-    yield from in_modes(ctx, seed, net, data, batch_norm, dropouts)
-
-
 VGG, ALEXNET = dict(net="vgg11", data="cifar10"), dict(net="alexnet", data="svhn")
-
-
-SAME = dict(init="positive", form="paper", batch_size=64, layer=1, redrawn="network")
 
 
 def first(alexnet, vgg):
@@ -265,16 +252,12 @@ OTHERS = grid(**VGG, batch_norm=[NONE, STORED], trials=5)
 QUICK = grid(net="alexnet", data="photos", batch_norm=NONE, trials=1)
 
 
-CHOICES_MODES = Experiment(
-    "choices_modes",
-    by_mode,
+CHOICES_MODES = dataclasses.replace(
+    CHOICES,
+    name="choices_modes",
     quick=QUICK,
     paper=first(8, 6),
-    by=("dropout", "scale", "widths", "scheme", "composition", "auxiliary", "aux"),
-    values=kinds("insacc", "clsacc"),
-    facts=("images", "held", "side"),
-    fixed=SAME,
-    tables=("table1", "table2"),
+    by=("dropout", *CHOICES.by),
 )
 
 
