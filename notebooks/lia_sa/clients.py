@@ -137,8 +137,19 @@ def honest_mean(ctx, net, data, clients, batch_size, s):
     return ctx.once(("mean", net, data, clients, batch_size, s), make)
 
 
-def one_round(ctx, seed, net, data, rule, clients, batch_size):
-    """LnAcc of a rule in a round of fresh clients, and what it worked with."""
+def rule_with(constants):
+    """LIA-SA with these constants."""
+    named = {"0.1 u": "literal", "log-spaced": "log"}
+    return f"LIA-SA, {named.get(constants, constants)}"
+
+
+OWN = "the rule's own"
+
+
+def one_round(ctx, seed, net, data, rule, clients, batch_size, constants=OWN):
+    """LnAcc of a rule in a round of fresh clients, and what it worked with: its constants, where they are no setting."""
+    if constants not in (OWN, None):
+        rule = rule_with(constants)
     pool = images(ctx, data)
     nothing = {"target": np.nan, "b_err": np.nan, "log10": np.nan}
     facts = dict(images=len(pool), held=len(pool) // clients, side=pool.shape[-1])
@@ -147,14 +158,16 @@ def one_round(ctx, seed, net, data, rule, clients, batch_size):
         result = BASELINES[rule].recover(mean, layer)
         accuracy = metrics.label_number_accuracy(result, truth).item()
         floor = (truth == 0).double().mean().item()
-        yield {**nothing, **facts, "all": accuracy, "floor": floor, "constants": None}
+        facts |= {"constants": None} if constants == OWN else {}
+        yield {**nothing, **facts, "all": accuracy, "floor": floor}
         return
     recipe = rule.removeprefix("LIA-SA, ")
     server, client = foreseen(ctx, net, data, recipe, clients, seed)
     condition = min(lia_sa.conditioning_of(server.inputs).condition, 1e20)
     _, truth = batches(ctx, data, clients, batch_size, seed)
     result = score(server, head_sum(client, truth, batch_size), truth, batch_size)
-    facts["constants"] = CONSTANTS.get(recipe, recipe)
+    if constants == OWN:
+        facts["constants"] = CONSTANTS.get(recipe, recipe)
     yield {**result, **facts, "log10": np.log10(condition)}
 
 

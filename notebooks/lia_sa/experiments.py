@@ -7,29 +7,8 @@ page has all rows.
 import numpy as np
 from fedleak.attacks.labels import lia_sa
 from fedleak_book.experiments import Experiment
-from notebooks.lia_sa.experiments_choices import (  # noqa: F401  declared here too
-    CONSTANTS,
-    FIG6_CONSTANTS,
-    FIG6_TRIALS,
-    TABLE1_TRIALS,
-    TABLE2_CONSTANTS,
-)
-from notebooks.lia_sa.experiments_clients import FIG5, FIG6, FOOTPRINT, TABLE2  # noqa: F401
-from notebooks.lia_sa.clients import (
-    ACTIVE,
-    LIA,
-    MORE,
-    PAIRS,
-    PASSIVE,
-    QUICK,
-    RULED,
-    SMALL,
-    VGGS,
-    images,
-    one_round,
-    rounds,
-)
-from notebooks.lia_sa.clients import RECIPES  # noqa: F401  for the notebook
+from notebooks.lia_sa.clients import ACTIVE, LIA, MORE, PAIRS, PASSIVE, QUICK, RULED
+from notebooks.lia_sa.clients import SMALL, VGGS, images, one_round, rounds
 from torch import nn
 
 

@@ -13,22 +13,12 @@ from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.defences import PureNoise, Sparsification
 from fedleak_book.experiments.kinds import MEAN, NUMBER
 from fedleak.models import build, count_parameters, head
-from notebooks.lia_sa.clients import (
-    CONSTANTS,
-    LIA,
-    RECIPES,
-    batches,
-    fishing,
-    foreseen,
-    head_gradients,
-    images,
-    score,
-)
+from notebooks.lia_sa.clients import CONSTANTS, LIA, ONE, RECIPES, batches, fishing
+from notebooks.lia_sa.clients import foreseen, head_gradients, images, rule_with, score
 from torch import nn
-from notebooks.lia_sa.clients import ONE
 
 
-def sent_by(rule, model, pool, s):
+def crafted_model(rule, model, pool, s):
     """What a malicious server sends a client in place of the model."""
     if rule.startswith("LIA-SA"):
         return fishing(model, rule.split(", ")[1], 5, s)[2]
@@ -50,13 +40,14 @@ NETS = ["vgg11_bn", "resnet18"]
 SENT = ["EludingSA", "MANDRAKE", LIA[0], LIA[2]]
 
 
-def similarities(ctx, seed, net, data, rule, batch_size):
+def similarities(ctx, seed, net, data, rule, batch_size, constants=None):
     """Cosine similarities of a client's gradient under attack with the benign one, in several readings."""
+    rule = rule_with(constants) if constants else rule
     pool, generator = images(ctx, data), torch.Generator().manual_seed(seed)
     model = ctx.build(net, pool.shape, pool.n_classes, seed=seed)
     index = torch.randint(len(pool), (batch_size,), generator=generator)
     x, y, last = pool.x[index], pool.y[index], head(model)
-    got = fedsgd(sent_by(rule, model, pool, seed), x, y).tensors
+    got = fedsgd(crafted_model(rule, model, pool, seed), x, y).tensors
     a = {k.removeprefix("model."): t for k, t in got.items() if k not in mandrake.FRONT}
     b = fedsgd(model, x, y).tensors
     for reading, names in (
@@ -89,13 +80,14 @@ def footprint(ctx, seed, net, rule, classes):
     model = ctx.build(net, (3, 32, 32), classes, seed=seed)
     if rule == "MANDRAKE":
         bins = torch.linspace(0.1, 0.9, 256)
-        sent = mandrake.fronted_model(model, (3, 32, 32), 0, 10, bins)
-        front = [p for name, p in sent.named_parameters() if name in mandrake.FRONT]
+        fronted = mandrake.fronted_model(model, (3, 32, 32), 0, 10, bins)
+        front = [p for name, p in fronted.named_parameters() if name in mandrake.FRONT]
         changed = sum(p.numel() for p in front)
         size = count_parameters(model) + changed
     else:
-        sent = sent_by(rule + ", vector" * (rule == "LIA-SA"), model, None, seed)
-        pairs = zip(model.parameters(), sent.parameters())
+        rule += ", vector" * (rule == "LIA-SA")
+        crafted = crafted_model(rule, model, None, seed)
+        pairs = zip(model.parameters(), crafted.parameters())
         changed = int(sum((a != b).sum() for a, b in pairs))
         size = count_parameters(model)
     yield {"nomp": changed, "ratio": 100 * changed / size}
@@ -132,10 +124,9 @@ def timed_round(ctx, seed, net, data, clients, batch_size):
     index, truth = batches(ctx, data, clients, batch_size, seed)
     last, shared, start = head(model), [], time.perf_counter()
     for fished, i in zip(models, index):
-        sent = fedsgd(fished, pool.x[i], pool.y[i])
-        shared.append(
-            sent.replace({k: sent.tensors[k] for k in (last.weight, last.bias)})
-        )
+        update = fedsgd(fished, pool.x[i], pool.y[i])
+        of_head = {k: update.tensors[k] for k in (last.weight, last.bias)}
+        shared.append(update.replace(of_head))
     honest, start = time.perf_counter() - start, time.perf_counter()
     recovered = lia_sa.recover(plain_sum(shared), models, batch_size, pool.shape)
     exact = metrics.label_number_accuracy(recovered, truth).mean().item()
@@ -198,17 +189,10 @@ def defences(recipes, data, batch_sizes):
     return [setting for settings in grids for setting in settings]
 
 
-def together(data, batch_size, levels, **more):
+def together(data, batch_size, level, **more):
     """One threshold for all parameters."""
-    return grid(
-        net="resnet18",
-        data=data,
-        recipe=["literal", "vector"],
-        defence=ONE,
-        level=levels,
-        batch_size=batch_size,
-        **more,
-    )
+    same = dict(net="resnet18", data=data, recipe=["literal", "vector"], defence=ONE)
+    return grid(**same, level=level, batch_size=batch_size, **more)
 
 
 def defended(ctx, seed, net, data, recipe, defence, level, batch_size):
@@ -216,17 +200,17 @@ def defended(ctx, seed, net, data, recipe, defence, level, batch_size):
     server, client = foreseen(ctx, net, data, recipe, 5, seed)
     _, truth = batches(ctx, data, 5, batch_size, seed)
     if defence == ONE:
-        sent = pruned_together(ctx, net, data, recipe, level, batch_size, seed)
+        total = pruned_together(ctx, net, data, recipe, level, batch_size, seed)
     else:
         gradients = head_gradients(client, truth, batch_size)
         if level:
             noise, prune = PureNoise, Sparsification
             of = noise(level, seed) if defence == "noise" else prune(level, 5)
             gradients = of(gradients, torch.arange(5))
-        sent = {k: t.sum(0) for k, t in gradients.items()}
+        total = {k: t.sum(0) for k, t in gradients.items()}
     size = len(images(ctx, data))
     yield {
-        **score(server, sent, truth, batch_size),
+        **score(server, total, truth, batch_size),
         "images": size,
         "held": size // 5,
         "gradients": "backward passes" if defence == ONE else "closed form",
