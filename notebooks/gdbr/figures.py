@@ -8,8 +8,7 @@ from matplotlib.lines import Line2D
 from fedleak import data
 from notebooks import plots
 from notebooks.show import show
-from notebooks.gdbr.clients import FORMS, NETS, PAIRS, SCHEMES, TITLES
-from notebooks.gdbr.clients import MODES
+from notebooks.gdbr.clients import FORMS, MODES, NETS, PAIRS, SCHEMES, TITLES
 
 METRICS = {"insacc": "iAcc", "clsacc": "cAcc"}
 PLACES = {name: data.title(name) for pair in PAIRS.values() for name in pair}
@@ -21,18 +20,10 @@ NAMED = {
     "whitened": "whitened",
     "whitened, stale head": "whitened, old last layer",
 }
-SUBSTITUTES = dict(
-    zip(
-        MODES,
-        [
-            "normal draws",
-            "normal draws,\nby column",
-            "columns\nshuffled",
-            "half of it\nmasked",
-            "the true\ngradient",
-        ],
-    )
-)
+STAND_INS = ("normal draws", "normal draws,\nby column", "columns\nshuffled")
+STAND_INS += ("half of it\nmasked", "the true\ngradient")
+SUBSTITUTES = dict(zip(MODES, STAND_INS))
+ABOVE = dict(loc="outside upper center", frameon=False, fontsize=plots.SMALL)
 LOOK = {name: plots.style_of(list(NAMED.values()))[name] for name in NAMED.values()}
 
 
@@ -44,92 +35,63 @@ def marked(ax, x, cells, colour, marker):
     ax.errorbar([x[name] for name in cells["at"]], mean, np.nan_to_num(ends), **look)
 
 
-def legend(figure, cells, **looks):
+def compared(panels, height):
+    """Return a figure and panels side by side that share their axis of iAcc."""
+    figure = Figure(figsize=(8.4, height), layout="constrained")
+    axes = figure.subplots(1, panels, sharey=True)
+    axes[0].set(ylabel="iAcc", ylim=(0, 1.05))
+    return figure, axes
+
+
+def legend(figure, **looks):
     """Draw a legend of colours and markers by name above the panels."""
     handles = [
         Line2D([], [], color=c, marker=m, linestyle="", label=n)
         for n, (c, m) in looks.items()
     ]
-    figure.legend(
-        handles=handles,
-        loc="outside upper center",
-        ncols=4,
-        frameon=False,
-        fontsize=plots.SMALL,
-    )
+    figure.legend(handles=handles, ncols=4, **ABOVE)
 
 
 def table1(cells, printed, guess):
     """Draw Table I: iAcc by composition of the batch, ours, the paper's, and of a guess of equal counts."""
     cells = cells.query("init == 'positive' and form == 'paper'")
-    figure = Figure(figsize=(8.4, 2.9), layout="constrained")
-    x, colours = (
-        {scheme: k for k, scheme in enumerate(SCHEMES)},
-        {"ours": plots.style_of(["GDBR"])["GDBR"][0]},
-    )
-    for ax, net in zip(figure.subplots(1, len(NETS), sharey=True), NETS, strict=True):
+    x = {scheme: k for k, scheme in enumerate(SCHEMES)}
+    (colour, _), line = plots.style_of(["GDBR"])["GDBR"], dict(marker="_", s=160)
+    figure, axes = compared(len(NETS), 2.9)
+    for ax, net in zip(axes, NETS, strict=True):
         of_network = cells[cells["net"] == net].assign(at=lambda t: t["scheme"])
-        marked(ax, x, of_network, colours["ours"], "o")
+        marked(ax, x, of_network, colour, "o")
         theirs = printed[printed["net"] == net].set_index("scheme")["insacc"]
-        ax.scatter(
-            x.values(), theirs.reindex(list(x)), marker="x", color="black", zorder=4
-        )
+        theirs = theirs.reindex(list(x))
+        ax.scatter(x.values(), theirs, marker="x", color="black", zorder=4)
         classes = {"resnet18-conv": 100, "resnet50-conv-imagenet": 200}.get(net, 10)
-        ax.scatter(
-            x.values(),
-            [guess.loc[classes, scheme] for scheme in x],
-            marker="_",
-            s=160,
-            color="grey",
-            zorder=1,
-        )
-        ax.set(title=ON[net], ylim=(0, 1.05))
+        guesses = [guess.loc[classes, scheme] for scheme in x]
+        ax.scatter(x.values(), guesses, color="grey", zorder=1, **line)
+        ax.set(title=ON[net])
         ax.set_xticks(range(len(x)), list(x), rotation=60, fontsize=plots.SMALL)
-    figure.axes[0].set_ylabel("iAcc")
-    legend(
-        figure,
-        cells,
-        GDBR=(colours["ours"], "o"),
-        paper=("black", "x"),
-        guess=("grey", "_"),
-    )
+    legend(figure, GDBR=(colour, "o"), paper=("black", "x"), guess=("grey", "_"))
     return figure
 
 
 def table2(cells, printed):
     """Draw Table II: iAcc on random batches with auxiliary and with dummy images, by network and pixels."""
     cells = cells.query("scheme == 'random'").assign(at=lambda t: t["net"])
-    figure = Figure(figsize=(8.4, 2.75), layout="constrained")
-    style = plots.style_of(["auxiliary images", "dummy images"])
-    for ax, (scale, title) in zip(
-        figure.subplots(1, 2, sharey=True),
-        {"normalised": "normalised pixels", "raw": "pixels in [0, 1]"}.items(),
-        strict=True,
-    ):
-        for shift, which, name in (
-            (-0.12, "aux", "auxiliary images"),
-            (0.12, "dummy", "dummy images"),
-        ):
+    kinds = {"aux": "auxiliary images", "dummy": "dummy images"}
+    scales = {"normalised": "normalised pixels", "raw": "pixels in [0, 1]"}
+    figure, axes = compared(2, 2.75)
+    style = plots.style_of([*kinds.values()])
+    for ax, (scale, title) in zip(axes, scales.items(), strict=True):
+        for shift, (which, name) in zip((-0.12, 0.12), kinds.items()):
             x = {net: k + shift for k, net in enumerate(NETS)}
-            marked(
-                ax,
-                x,
-                cells[(cells["scale"] == scale) & (cells["auxiliary"] == which)],
-                *style[name],
-            )
-            theirs = (
-                printed.query("auxiliary == @which")
-                .set_index("net")["insacc"]
-                .reindex(NETS)
-            )
-            ax.scatter(
-                x.values(), theirs, marker="x", color=style[name][0], s=30, zorder=4
-            )
-        ax.set(title=title, ylim=(0, 1.05))
+            chosen = (cells["scale"] == scale) & (cells["auxiliary"] == which)
+            marked(ax, x, cells[chosen], *style[name])
+            theirs = printed[printed["auxiliary"] == which].set_index("net")["insacc"]
+            look = dict(marker="x", color=style[name][0], s=30, zorder=4)
+            ax.scatter(x.values(), theirs.reindex(NETS), **look)
+        ax.set(title=title)
         names = [ON[net].replace(" ImageNet", "\nImageNet") for net in NETS]
         ax.set_xticks(range(len(NETS)), names, fontsize=plots.SMALL)
-    figure.axes[0].set_ylabel("iAcc")
-    legend(figure, cells, **style, paper=("black", "x"))
+    legend(figure, **style, paper=("black", "x"))
     return figure
 
 
@@ -168,20 +130,9 @@ def fig5a(cells):
             line["insacc"] - line["insacc low"],
             line["insacc high"] - line["insacc"],
         ]
-        look = dict(
-            color=style[name][0],
-            hatch="//" if k else None,
-            edgecolor="white",
-            capsize=2,
-        )
-        ax.bar(
-            np.arange(len(line)) + 0.36 * k - 0.18,
-            line["insacc"],
-            0.34,
-            label=name,
-            yerr=np.nan_to_num(ends),
-            **look,
-        )
+        look = dict(color=style[name][0], edgecolor="white", capsize=2, label=name)
+        look |= dict(hatch="//" if k else None, yerr=np.nan_to_num(ends))
+        ax.bar(np.arange(len(line)) + 0.36 * k - 0.18, line["insacc"], 0.34, **look)
     ours = cells.loc[cells["attack"] == "GDBR", "insacc"].iloc[0]
     ax.axhline(ours, color=style["GDBR"][0], label="GDBR, from the layer below")
     ax.axhspan(0, ours, color="grey", alpha=0.18, lw=0, zorder=0)
@@ -189,10 +140,7 @@ def fig5a(cells):
     ax.set(ylabel="iAcc", ylim=(0, 1.05))
     handles, names = ax.get_legend_handles_labels()
     handle, name = plots.paper_entry(bands=True, crosses=False)
-    look = dict(
-        loc="outside upper center", ncols=4, frameon=False, fontsize=plots.SMALL
-    )
-    figure.legend([*handles, handle], [*names, name], **look)
+    figure.legend([*handles, handle], [*names, name], ncols=4, **ABOVE)
     return figure
 
 
@@ -202,15 +150,8 @@ def layered(cells):
     return cells.assign(place=cells["data"].map(PLACES) + pixels)
 
 
-LAYER = dict(
-    x="layer",
-    y="insacc",
-    panel="panel",
-    xlabel="layer, from the outputs",
-    ylabel="iAcc",
-    log2=False,
-    columns=4,
-)
+LAYER = dict(x="layer", y="insacc", panel="panel", log2=False, columns=4)
+LAYER |= dict(xlabel="layer, from the outputs", ylabel="iAcc")
 
 
 def said_of_layers(table, published):
@@ -260,26 +201,16 @@ def forms(cells):
 def penultimate(cells):
     """Draw iAcc on random batches from the layer below the last, by network, initialisation and projection."""
     cells = cells.query("scheme == 'random'").assign(at=lambda t: t["net"])
-    figure = Figure(figsize=(8.4, 2.55), layout="constrained")
-    for ax, init in zip(
-        figure.subplots(1, 2, sharey=True), ("positive", "default"), strict=True
-    ):
+    figure, axes = compared(2, 2.55)
+    names = [TITLES[net].replace("ResNet-", "ResNet-\n") for net in PAIRS]
+    for ax, init in zip(axes, ("positive", "default"), strict=True):
         for k, form in enumerate(FORMS):
             x = {net: j + 0.2 * (k - 1) for j, net in enumerate(PAIRS)}
-            marked(
-                ax,
-                x,
-                cells.query("init == @init and form == @form"),
-                *LOOK[NAMED[form]],
-            )
-        ax.set(title=f"{init} weights", ylim=(0, 1.05))
-        ax.set_xticks(
-            range(len(PAIRS)),
-            [TITLES[net].replace("ResNet-", "ResNet-\n") for net in PAIRS],
-            fontsize=plots.SMALL,
-        )
-    figure.axes[0].set_ylabel("iAcc")
-    legend(figure, cells, **{NAMED[form]: LOOK[NAMED[form]] for form in FORMS})
+            chosen = (cells["init"] == init) & (cells["form"] == form)
+            marked(ax, x, cells[chosen], *LOOK[NAMED[form]])
+        ax.set(title=f"{init} weights")
+        ax.set_xticks(range(len(PAIRS)), names, fontsize=plots.SMALL)
+    legend(figure, **{NAMED[form]: LOOK[NAMED[form]] for form in FORMS})
     return figure
 
 
