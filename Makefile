@@ -47,7 +47,7 @@ test-seeds: $(READY) ## The tests of minutes with other random seeds (SEEDS="1 2
 		FEDLEAK_TEST_SEED=$$seed OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 4 --dist loadfile || failed="$$failed $$seed"; \
 	done; test -z "$$failed" || { echo "failed with seed:$$failed"; exit 1; }
 
-test-slow: book ## The tests that take longer: notebooks, the book and its internal links, grading, a cell of every experiment
+test-slow: book ## The tests that take longer: notebooks, the book and its internal links, a killed worker, grading, a cell of every experiment
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n auto --maxprocesses 4 --dist loadfile
 
 test-pages: book ## Of these the notebooks, the book's pages, and the numbers in them

@@ -1,5 +1,7 @@
-"""Sweeps on a Dask cluster: the same rows, and a clear word where that cannot be."""
+"""Sweeps on a Dask cluster: the same rows, whatever dies, and a clear word where that cannot be."""
 
+import os
+import signal
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,9 +22,9 @@ def trial(ctx, seed, a):
     return {"value": a * torch.rand(1, generator=torch.Generator().manual_seed(seed)).item()}
 
 
-def rows(out, scheduler=""):
+def rows(out, scheduler="", function=trial):
     axes = grid(a=[1, 2, 3, 4])
-    experiment = Experiment("x", trial, quick=axes, paper=axes, values={"value": NUMBER})
+    experiment = Experiment("x", function, quick=axes, paper=axes, values={"value": NUMBER})
     how = {"seed": 7, "scheduler": scheduler, "folder": out}
     return running.run("llg", experiment, Context("cpu"), experiment.settings("quick"), **how)
 
@@ -60,6 +62,22 @@ def test_rows_of_a_cluster_are_those_of_one_process(tmp_path, scheduler):
     pd.testing.assert_frame_equal(there, here)
     assert there.attrs["datasets"] == here.attrs["datasets"] != []
     pd.testing.assert_frame_equal(rows(tmp_path / "there"), here)  # all from the cache, and by the same code
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_in_a_trial_changes_no_row(tmp_path):
+    killed = tmp_path / "killed"
+
+    def deadly(ctx, seed, a):
+        if a == 3 and not killed.exists():
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trial(ctx, seed, a)
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as workers:
+        there = rows(tmp_path / "there", workers.scheduler_address, deadly)
+    assert killed.exists()
+    pd.testing.assert_frame_equal(there, rows(tmp_path / "here"))
 
 
 def test_one_trial_at_a_time_in_a_worker_process(scheduler):
