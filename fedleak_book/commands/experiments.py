@@ -1,5 +1,6 @@
 """`fedleak record`, `fedleak claims`, `fedleak recheck` and `fedleak scoreboard`."""
 
+import json
 from datetime import date
 from typing import Annotated
 
@@ -84,7 +85,7 @@ def recheck(
 
 def scoreboard_command(
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the counts as JSON, a record for each chapter and grade.")
+        bool, typer.Option("--json", help="Print the counts per chapter and in total as one JSON object.")
     ] = False,
 ) -> None:
     """Count the papers' values by verdict and grade of the evidence, from what is recorded; no notebook is run.
@@ -92,6 +93,5 @@ def scoreboard_command(
     A: at the paper's own settings. B: at every plausible choice of what the paper does not print. C: with fewer images,
     whose effect was measured elsewhere. D: at other settings.
     """
-    counts = scoreboard.overview()
-    rows = counts.rename_axis(["chapter", "grade"]).reset_index()
-    typer.echo(rows.to_json(orient="records", indent=1) if as_json else counts.to_string())
+    chapters = scoreboard.overview()
+    typer.echo(json.dumps(chapters, indent=1) if as_json else scoreboard.table(chapters))

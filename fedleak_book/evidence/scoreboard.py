@@ -6,15 +6,14 @@
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedleak.files import write_text
 from fedleak_book import paths
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fedleak_book.evidence.published import Published
 
 AGREES, WITHIN = "agrees", "agrees within the tolerance"
@@ -114,11 +113,35 @@ def rank(row: Mapping[str, Any]) -> float:
     return GRADES.index(row["grade"]) * len(SIGNS) + list(SIGNS).index(row["verdict"]) if row["grade"] else math.inf
 
 
-def overview() -> "pd.DataFrame":
-    """Count the values that papers print, each measurement once: a row a chapter (and all) and grade, by verdict."""
-    import pandas as pd  # takes a second
+def count(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Count values by grade and verdict, and those without a grade.
 
-    printed = pd.DataFrame(line for line in read() if is_counted(line))
-    counts = pd.crosstab([printed["paper"], printed["grade"].replace("", "–")], printed["verdict"])
-    counts = counts[[word for word in SIGNS if word in counts]]
-    return pd.concat([counts, pd.concat({"all": counts.groupby("grade").sum()})])
+    ``depends`` and ``not_attempted`` are in none of the counts by grade; ``total`` is the sum of all; ``beyond`` counts
+    values that no paper prints, which are in none of the other counts. A value that repeats another is in no count.
+    """
+    printed = [row for row in values if is_counted(row)]
+    tally = Counter((row["grade"], row["verdict"]) for row in printed)
+    words = (*DECIDED, OPEN)
+    grades: dict[str, Any] = {grade: {word: tally[grade, word] for word in words} for grade in GRADES}
+    depends = sum(n for (_, word), n in tally.items() if word == DEPENDS)
+    rest = {"depends": depends, "not_attempted": tally["", NOT_ATTEMPTED]}
+    return {**grades, **rest, "total": len(printed), "beyond": sum(row["of"] == BEYOND for row in values)}
+
+
+def overview() -> dict[str, dict[str, Any]]:
+    """Count the values of every chapter that has a paper, and of ``all``; see `count`."""
+    lines, papers = read(), paths.papers()
+    counts = {paper: count([line for line in lines if line["paper"] == paper]) for paper in papers}
+    return {**counts, "all": count([line for line in lines if line["paper"] in papers])}
+
+
+def table(counts: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the counts of `overview` as text: a line for each chapter and grade, and one for what has no grade."""
+    words = list(dict.fromkeys(word for of in counts.values() for grade in GRADES for word in of[grade]))
+    rest = ["depends", "not_attempted", "total", "beyond"]
+    lines = [["", "", *words, *(word.replace("_", " ") for word in rest)]]
+    for name, of in counts.items():
+        lines += [[name, grade, *(str(of[grade][word]) for word in words), *"····"] for grade in GRADES]
+        lines.append([name, "–", *"·" * len(words), *(str(of[word]) for word in rest)])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.rjust, line, widths)) for line in lines)
