@@ -1,4 +1,4 @@
-"""Drawings of the book: findings are of today's records, schematics keep to the page, sliders and scripts work."""
+"""Drawings of the book: findings are of today's records, schematics keep to the page, sliders work."""
 
 import io
 import re
@@ -8,15 +8,10 @@ from xml.etree import ElementTree
 import findings
 import matplotlib as mpl
 import narrow
-import pages
 import pytest
 import sliders
-import torch
-import touch
 from matplotlib.figure import Figure
 
-from fedleak.attacks.labels import llg
-from fedleak.federated import fedsgd
 from fedleak_book import paths
 from fedleak_book.pages import notebooks
 
@@ -97,43 +92,6 @@ def test_one_frame_is_visible_at_first_and_all_have_descriptions(name):
     assert len({frame.words for frame in slider.frames}) > len(hidden) / 2
     assert len(html) < 50_000
     assert "nan" not in html
-
-
-# --- in a browser ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def open_page(tmp_path_factory, browser):
-    """Return a function that shows a fragment with its script in a browser's page."""
-    with pages.browser() as page:
-
-        def show(fragment, script):
-            html = fragment.removeprefix("```{raw} html").removesuffix("```\n")
-            file = tmp_path_factory.mktemp("shown") / "page.html"
-            text = f"<!doctype html><title>x</title>{html}<script>{read('book', '_static', script)}</script>"
-            file.write_text(text, encoding="utf-8")
-            pages.show(page, file)
-            return page
-
-        yield show
-
-
-def test_the_script_of_the_front_page_infers_as_the_package(open_page):
-    page = open_page(touch.fragment(), "touch.js")
-    model, x, y = touch.digits()
-    generator = torch.Generator().manual_seed(3)
-    sizes = torch.randint(1, touch.MOST + 1, (200,), generator=generator).tolist()
-    batches = [torch.randint(len(y), (size,), generator=generator) for size in sizes]
-    digits = "JSON.parse(document.querySelector('.touch').dataset.settings).digits"
-    ran = page.evaluate(
-        f"batches => batches.map(batch => {{ const sums = rowSums(batch.map(i => {digits}[i]));"
-        " return [sums, counted(llg(sums, batch.length).map(({label}) => label))] })",
-        [batch.tolist() for batch in batches],
-    )
-    for batch, (sums, inferred) in zip(batches, ran, strict=True):
-        update = fedsgd(model, x[batch], y[batch])
-        assert torch.tensor(sums) == pytest.approx(llg.class_gradients(update, model), rel=1e-4, abs=1e-6)
-        assert inferred == llg.recover(update, model).tolist()
 
 
 # --- charts on narrow screens ------------------------------------------------------------------------------------

@@ -1,9 +1,12 @@
-"""*Try the attack* on the front page, in a browser: mouse, keyboard, a full batch, and no JavaScript."""
+"""*Try the attack* on the front page, in a browser: its keyboard, what its script infers, and no JavaScript."""
 
 import pages
 import pytest
+import torch
 import touch
 
+from fedleak.attacks.labels import llg
+from fedleak.federated import fedsgd
 from fedleak_book import paths
 
 
@@ -52,6 +55,24 @@ def test_a_batch_is_chosen_and_attacked_by_keyboard(page):
     assert "In the batch: 3, 3." in status.inner_text()
     page.locator(".random").press("Enter")
     assert page.locator(".batch button").count() == 8
+
+
+def test_the_script_infers_as_the_package(chromium, file):
+    pages.show(chromium, file)
+    model, x, y = touch.digits()
+    generator = torch.Generator().manual_seed(3)
+    sizes = torch.randint(1, touch.MOST + 1, (200,), generator=generator).tolist()
+    batches = [torch.randint(len(y), (size,), generator=generator) for size in sizes]
+    digits = "JSON.parse(document.querySelector('.touch').dataset.settings).digits"
+    ran = chromium.evaluate(
+        f"batches => batches.map(batch => {{ const sums = rowSums(batch.map(i => {digits}[i]));"
+        " return [sums, counted(llg(sums, batch.length).map(({label}) => label))] })",
+        [batch.tolist() for batch in batches],
+    )
+    for batch, (sums, inferred) in zip(batches, ran, strict=True):
+        update = fedsgd(model, x[batch], y[batch])
+        assert torch.tensor(sums) == pytest.approx(llg.class_gradients(update, model), rel=1e-4, abs=1e-6)
+        assert inferred == llg.recover(update, model).tolist()
 
 
 def test_without_javascript_nothing_can_be_pressed(chromium, file):

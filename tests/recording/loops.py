@@ -6,6 +6,7 @@ A loop takes a model, its optimiser, its samples and `saw`, trains, and returns 
 
 import copy
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import torch
@@ -117,7 +118,6 @@ def simple(m, x):
 
 # Optimisers
 add("sgd")
-add("one step", splits=1)
 add("momentum", optimiser=Optimisers(momentum=0.9))
 add("Nesterov", optimiser=Optimisers(momentum=0.9, nesterov=True))
 add("weight decay", optimiser=Optimisers(weight_decay=0.1), splits=1)
@@ -129,24 +129,27 @@ add("rate as a tensor", optimiser=Optimisers(lr=torch.tensor(RATE)))
 add("Adam", False, optimiser=Optimisers(torch.optim.Adam))
 
 
-class SignSGD(torch.optim.SGD):
+class Subclass(torch.optim.SGD):
+    """Its step runs the hooks, and the inherited one, once SGD itself has been used, runs them again."""
+
     def step(self, closure=None):
-        for group in self.param_groups:
-            for p in group["params"]:
-                p.grad = p.grad.sign()
-        return super().step()
+        return super().step(closure)
 
 
-add("a subclass that takes signs", False, optimiser=Optimisers(SignSGD))
+def wrapped(model):
+    """An optimiser inside another object, as Accelerate has it."""
+    inner = Optimisers()(model)
+    return SimpleNamespace(optimizer=inner, step=inner.step, zero_grad=inner.zero_grad)
 
 
-def grouped(**head):
-    return lambda m: torch.optim.SGD([{"params": m[:-1].parameters()}, {"params": m[-1].parameters(), **head}], lr=RATE)
+def own_momentum(model):
+    groups = [{"params": model[:-1].parameters()}, {"params": model[-1].parameters(), "momentum": 0.9}]
+    return torch.optim.SGD(groups, lr=RATE)
 
 
-add("the head's own rate", optimiser=grouped(lr=10 * RATE))
-add("the head's own momentum", optimiser=grouped(momentum=0.9))
-add("bias without decay", optimiser=grouped(weight_decay=0.01))
+add("a subclass", optimiser=lambda m: (Optimisers()(m), Optimisers(Subclass)(m))[1])
+add("an optimiser inside a wrapper", optimiser=wrapped)
+add("the head's own momentum", optimiser=own_momentum)
 add("biases alone", optimiser=lambda m: torch.optim.SGD([p for p in m.parameters() if p.dim() == 1], 10 * RATE))
 
 
@@ -194,7 +197,6 @@ loop("a slow schedule")(scheduled(0.95))
 loop("a rate by epoch", optimiser=Optimisers(lr=0.1))(scheduled(0.5, epochs=3))
 add("clipped norm", False, backward=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 0.05))
 add("SCAFFOLD", False, splits=4, backward=lambda m: [p.grad.add_(0.02) for p in m.parameters()])
-add("sparse gradients", False, backward=lambda m: [p.grad.mul_(p.grad.abs() > 0.01) for p in m.parameters()])
 
 
 @torch.no_grad()
@@ -206,31 +208,8 @@ def bounded(model, _):
 add("weights clamped after the step", False, after=bounded)
 
 
-@loop("another optimiser on the head", False, optimiser=lambda m: torch.optim.SGD(m[:-1].parameters(), lr=RATE))
-def _(model, optimiser, x, y, saw):
-    other = torch.optim.Adam(model[-1].parameters(), lr=0.1)
-    plain(after=lambda *_: other.step())(model, optimiser, x, y, saw)
-
-
 add("two steps a batch", False, splits=1, after=lambda _, optimiser: optimiser.step())
 add("gradients never set to zero", False, splits=3, zero=False)
-
-
-class Lookahead:
-    def __init__(self, params, lr):
-        self.params = list(params)
-        self.optimizer = torch.optim.SGD(self.params, lr=lr)
-        self.slow = [p.detach().clone() for p in self.params]
-        self.param_groups, self.zero_grad = self.optimizer.param_groups, self.optimizer.zero_grad
-
-    @torch.no_grad()
-    def step(self):
-        self.optimizer.step()
-        for p, slow in zip(self.params, self.slow, strict=True):
-            p.copy_(slow.lerp_(p, 0.5))
-
-
-add("lookahead", False, optimiser=Optimisers(Lookahead))
 
 
 # Gradient accumulation and mixed precision
@@ -250,14 +229,6 @@ loop("accumulation, divided")(accumulated(3))
 loop("accumulation, not divided")(accumulated(1))
 add("labels shown after the step", late=True)
 add("labels that the loss did not use", False, labels=lambda y: (y + 1) % CLASSES)
-
-
-@loop("rates by class", False)
-def _(model, optimiser, x, y, saw):
-    order = y.argsort()
-    for rate, part in ((0.1, order[:12]), (0.01, order[12:])):
-        optimiser.param_groups[0]["lr"] = rate
-        plain(splits=1)(model, optimiser, x[part], y[part], saw)
 
 
 @loop("one show for two parts of a batch")
@@ -298,11 +269,8 @@ add("nll of a log-softmax", network=sequential(), loss=lambda z, y: F.nll_loss(z
 add("log-softmax inside", network=lambda: Parts(lambda m, x: simple(m, x).log_softmax(1)), loss=F.nll_loss)
 add("class weights", False, loss=lambda z, y: F.cross_entropy(z, y, weight=WEIGHT))
 add("label smoothing", False, loss=lambda z, y: F.cross_entropy(z, y, label_smoothing=0.1))
-add("focal", False, loss=lambda z, y: ((1 - (c := -F.cross_entropy(z, y, reduction="none")).exp()) ** 2 * -c).mean())
 add("hard examples alone", False, loss=lambda z, y: F.cross_entropy(z, y, reduction="none").topk(4).values.mean())
 add("BCE", False, loss=lambda z, y: F.binary_cross_entropy_with_logits(z, F.one_hot(y, CLASSES).float()))
-mixed = torch.randperm(B // 2, generator=torch.Generator().manual_seed(1))
-add("mixup", False, loss=lambda z, y: 0.7 * F.cross_entropy(z, y) + 0.3 * F.cross_entropy(z, y[mixed]))
 add("ignored labels", loss=lambda z, y: F.cross_entropy(z, torch.where(y == 5, -100, y)), labels=lambda y: y[y != 5])
 add("a prior added in place", False, loss=lambda z, y: F.cross_entropy(z.add_(WEIGHT), y))
 
@@ -321,7 +289,6 @@ def penalised(z, y, m, x):
 
 
 add_loss("FedProx", lambda z, y, m, x: F.cross_entropy(z, y) + 0.1 * sum(p.square().sum() for p in m.parameters()))
-add_loss("features' size", lambda z, y, m, x: F.cross_entropy(z, y) + 0.3 * m[:-1](x).square().mean())
 add_loss("gradient penalty", penalised)
 add_loss("adversarial inputs", adversarial, measured=True)
 add_loss("two views", lambda z, y, m, x: (F.cross_entropy(z, y) + F.cross_entropy(m(x + 0.1), y)) / 2, measured=True)
@@ -359,15 +326,6 @@ def _(model, optimiser, x, y, saw):
     """PFLlib leaves out a last batch of one sample, which its loader has shown."""
     saw(y[:1])
     plain(splits=2)(model, optimiser, x, y, saw)
-
-
-@loop("a pass to look")
-def _(model, optimiser, x, y, saw):
-    """Log the loss of a pass of its own, with gradients, on the batch that is trained on."""
-    for part in torch.arange(len(y)).chunk(2):
-        saw(y[part])
-        F.cross_entropy(model(x[part]), y[part]).item()
-        plain(splits=1)(model, optimiser, x[part], y[part], lambda _: None)
 
 
 @loop("one step by hand")
