@@ -9,11 +9,6 @@ from torch import nn
 from fedleak.attacks.labels import decaf
 from fedleak.data import Images
 from fedleak.federated import Update, fedsgd
-from fedleak.models import head_pass
-
-
-def pool(x, y, n_classes):
-    return Images(x[:, None, None], y, tuple("abcdef"[:n_classes]), "made", "train", False, "made here", "none")
 
 
 def alike(n_classes, seed=0):
@@ -23,22 +18,12 @@ def alike(n_classes, seed=0):
     with torch.no_grad():
         model[1].weight.copy_(torch.randn(n_classes, 5, generator=generator))
         model[1].bias.zero_()
-    return model, pool(torch.rand(n_classes, 5, generator=generator), torch.arange(n_classes), n_classes)
+    return model, Images(torch.rand(n_classes, 1, 1, 5, generator=generator), torch.arange(n_classes))
 
 
 def test_null_classes_by_hand():
     gradient = torch.tensor([[0.2, -0.1], [0.3, 0.0], [-0.1, -0.4], [0.0, 0.0]])
     assert decaf.null_classes(gradient).tolist() == [False, True, False, True]
-
-
-def test_the_base_of_a_class_by_hand():
-    """Outputs alike: with n = 2 and the input (1/4, 1/2), class 0 alone sends (1/2 - 1, 1/2) times it."""
-    model = nn.Sequential(nn.Flatten(), nn.Linear(2, 2))
-    with torch.no_grad():
-        model[1].weight.zero_(), model[1].bias.zero_()
-    aux = pool(torch.tensor([[0.25, 0.5], [0.75, 1.0]]), torch.tensor([0, 1]), 2)
-    passed = head_pass(model, aux.x)
-    assert decaf.class_gradients(passed, aux, [0])[0].tolist() == [[-0.125, -0.25], [0.125, 0.25]]
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -56,7 +41,7 @@ def test_exact_where_all_images_of_a_class_are_alike(seed, counts):
 
 def test_an_impossible_class_gets_no_labels():
     model, aux = alike(3)
-    shifted = pool(aux.x[:, 0, 0].flip(0), aux.y, 3)  # auxiliary images of the wrong classes
+    shifted = Images(aux.x.flip(0), aux.y)  # auxiliary images of the wrong classes
     y = torch.tensor([0, 0, 2, 2])
     update = fedsgd(model, aux.x[y], y)
     assert decaf.null_classes(update.gradient("1.weight"))[1]

@@ -14,7 +14,6 @@ from fedleak.attacks.labels.learned.simulated import (
     draw_labels,
     error_factor,
     shifted_copies,
-    train_heads,
 )
 from fedleak.attacks.labels.learned.table import is_faithful, make_table
 from fedleak.data import Images
@@ -161,13 +160,6 @@ def test_images_that_fit_better_have_their_own_logit_raised():
     assert easy.logit_shift == easy.make_pool(MODEL, aux).shift == 0  # they fit better already
     means = mean_by_class(as_said.softmax(1) - one_hot, aux.y, CLASSES)
     torch.testing.assert_close(reader.mean_errors, means.double(), atol=1e-5, rtol=0)
-
-
-def test_two_local_steps_worked_out_by_hand():
-    """One input of 1, class 0: p is (1/2, 1/2), the gradient (-1/2, 1/2); at rate 2 the logits are then 1 and -1."""
-    first = train_heads(torch.ones(1, 2, 1), torch.zeros(1, 2, dtype=torch.long), torch.zeros(2, 1), LocalSteps(2, 2.0))
-    second = torch.tensor([1.0, -1.0]).softmax(0)[1]
-    torch.testing.assert_close(first, (torch.tensor([[[-0.5], [0.5]]]) + second * torch.tensor([[[-1.0], [1.0]]])) / 2)
 
 
 def test_local_steps_are_read_by_who_simulated_them():

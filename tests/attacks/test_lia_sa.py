@@ -62,8 +62,6 @@ def test_batch_norm_networks():
     models, updates, truth = federation("resnet20-1", clients=2, batch=4, shape=(3, 16, 16), n=20)
     statistics = models[0].stem[1].running_mean.clone()
     assert lia_sa.recover(plain_sum(updates), models, 4, (3, 16, 16)).equal(truth)
-    changed = sum(int((a != b).sum()) for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True))
-    assert changed == 16, "one layer's biases"
     assert models[0].stem[1].running_mean.equal(statistics)
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from fedleak import Update
 from fedleak.attacks.labels import llg
-from fedleak.data import Images
+from fedleak.data import Images, load
 from fedleak.federated import fedavg, fedsgd
 from fedleak.metrics import counts as count_labels
 from fedleak.models import batch_dependent, build, head_pass
@@ -31,14 +31,6 @@ def algorithm_1(gradients, impact, offsets, size, stop):
         extracted.append(i)
         g[i] = g[i] - impact
     return [extracted.count(i) for i in range(len(g))]
-
-
-def images(classes, per_class=12, shape=(1, 8, 8), value=None, seed=0):
-    count = classes * per_class
-    x = torch.rand(count, *shape, generator=torch.Generator().manual_seed(seed))
-    x = x if value is None else torch.full_like(x, value)
-    names = tuple(f"class {i}" for i in range(classes))
-    return Images(x, torch.arange(count) % classes, names, "made up", "train", False, "made here", "none")
 
 
 # --- Algorithm 1 -------------------------------------------------------------------------------------------------
@@ -143,7 +135,7 @@ def test_probe_is_fedsgd_of_every_probe_batch(name, train, many):
     # ResNet20 in training mode: batch norm makes every sample's gradient depend on its batch.
     shape = (1, 8, 8)
     model = build(name, shape, 3, seed=0).double().train(train)
-    pool = images(3, shape=shape)
+    pool = load("synthetic", shape=shape, n_classes=3, count=36)
     index = many * torch.randint(len(pool), (2, 3, 4), generator=torch.Generator().manual_seed(0))
     probes = llg.probe(model, pool.x.double(), index)
     assert probes.shape == (2, 3, 3)
@@ -169,7 +161,7 @@ def test_recovery_is_exact_for_untrained_models_with_unit_sum_inputs(labels, att
     nn.init.zeros_(model[1].weight)
     labels = torch.tensor(labels)
     update = fedsgd(model, torch.ones(len(labels), 1, 1, 1).double(), labels)
-    aux = "ones" if attack == "LLG*" else images(10, per_class=3, shape=(1, 1, 1), value=1.0)
+    aux = "ones" if attack == "LLG*" else Images(torch.ones(30, 1, 1, 1), torch.arange(30) % 10)
     counts = llg.recover(update, model, aux, shape=(1, 1, 1))
     assert torch.equal(counts, count_labels(labels, 10))
 
@@ -196,7 +188,8 @@ def test_recover_is_its_public_parts(aux, steps):
 
 def test_only_auxiliary_data_stop_llg_at_the_number_of_samples():
     # Three negative rows, the head's inputs having been negative, but two samples: labels 1 and 2 are most negative.
-    model, pool = build("cnn", (1, 8, 8), 4, seed=0), images(4)
+    model = build("cnn", (1, 8, 8), 4, seed=0)
+    pool = load("synthetic", shape=(1, 8, 8), n_classes=4, count=48)
     gradient = torch.zeros_like(model[-1].weight)
     gradient[:, 0] = torch.tensor([-1.0, -3.0, -2.0, 5.0])
     update = Update({"7.weight": gradient}, "gradient", samples=2)

@@ -44,23 +44,6 @@ def quantised(bits):
     return lambda t: (t / (step := t.abs().max() / 2 ** (bits - 1))).round() * step
 
 
-def test_by_hand_two_exclusive_neurons_and_a_shared_one():
-    """Of x = (1, 0) and (0, 1) the first passes neurons 0 and 2, the second 1 and 2; label 1 of the first is found."""
-    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 3)).double()
-    with torch.no_grad():
-        model[0].weight.copy_(torch.tensor([[1.0, -1.0], [-1.0, 1.0], [1.0, 1.0]]))
-        model[0].bias.zero_()
-    x = torch.eye(2, dtype=torch.float64)
-    gradient = fedsgd(model, x, torch.tensor([1, 2])).gradient("0.weight")
-    bias = fedsgd(model, x, torch.tensor([1, 2])).gradient("0.bias")
-    assert torch.allclose(gradient[:2] / bias[:2, None], x)
-    traced = peeling.trace(x, spear.chain(model).links)
-    assert torch.allclose(traced.deltas[0, 1] + traced.deltas[1, 2], 2 * bias)
-    assert torch.equal(traced.deltas[0, :, 1], torch.zeros(3, dtype=torch.float64)), "the first does not pass neuron 1"
-    p = model(x).softmax(1)
-    assert torch.allclose(traced.errors[0, 1], p[0] - torch.tensor([0.0, 1.0, 0.0]))
-
-
 @pytest.mark.parametrize("widths", [(120,), (120, 20)])
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
 def test_small_batches_are_proven_whole(widths, precision):

@@ -11,7 +11,6 @@ from fedleak.attacks.registry import (
     EAVESDROPPER,
     NOBODY,
     RESTRICTED,
-    WHITE_BOX,
     Adversary,
     all_attacks,
     get,
@@ -25,8 +24,6 @@ from fedleak.models import build
     [
         ("LLG", NOBODY, "gradient of the last layer's weights"),
         ("LLG+", EAVESDROPPER, "the model's architecture and weights; labelled auxiliary data of the same classes"),
-        ("LLG+", WHITE_BOX, "labelled auxiliary data of the same classes"),
-        ("DLG (labels)", EAVESDROPPER, "the model's architecture and weights"),
     ],
 )
 def test_an_adversary_that_lacks_something_is_refused(name, adversary, lacking):

@@ -27,14 +27,12 @@ assert "SECRET" not in os.environ
 """
 
 LINE = "from fedleak_book.coursework import check\nassert check('lia_sa', 'lia_sa.py').passed\n"
-EXPORTED = "get_ipython().run_line_magic('matplotlib', 'inline')\ndisplay(1)\n"
 CELLS = [{"cell_type": "code", "execution_count": 1, "metadata": {}, "outputs": [], "source": s}
          for s in ("%matplotlib inline\n!exit 1", SOLUTION, LINE.replace("'lia_sa.py'", "globals()"))]  # fmt: skip
 NOTEBOOK = json.dumps({"cells": CELLS, "metadata": {}, "nbformat": 4, "nbformat_minor": 4})
 
 SUBMISSIONS = {
     "good": (NOISY + SOLUTION, 10, ""),
-    "exported": (EXPORTED + SOLUTION + EXPORTED, 10, ""),
     "ipynb": (NOTEBOOK, 10, ""),
     "rounding": (SOLUTION.replace(".round()", ".floor()"), 4, "counts: other values than expected"),
     "crash": (f"{SOLUTION}\ndef system(e):\n    import os\n    os._exit(3)\n", 3, "import, ended the process"),

@@ -1,6 +1,6 @@
 """Secure aggregation against the plain sum; values by hand."""
 
-import hashlib
+from random import Random
 
 import numpy as np
 import pytest
@@ -18,17 +18,6 @@ def update(seed, samples=4, **changes):
     generator = torch.Generator().manual_seed(seed)
     tensors = {"w": torch.randn(3, 2, generator=generator), "b": torch.randn(3, generator=generator)}
     return Update(**{"tensors": tensors, "kind": "gradient", "samples": samples} | changes)
-
-
-def entropy(seed):
-    """A reproducible source of bytes."""
-    state = [str(seed).encode()]
-
-    def draw(n):
-        state[0] = hashlib.sha512(state[0]).digest()
-        return state[0][:n]
-
-    return draw
 
 
 def test_the_encoding_by_hand():
@@ -64,16 +53,16 @@ def test_secure_and_plain_sums_are_the_same_bits(clients, seed, bits, data):
 
 def test_secrets_change_the_messages_but_not_the_sum():
     updates = [update(u) for u in range(3)]
-    (a, first), (b, second) = (secure_sum(updates, FixedPoint(), entropy=entropy(s)) for s in (0, 1))
+    (a, first), (b, second) = (secure_sum(updates, FixedPoint(), entropy=Random(s).randbytes) for s in (0, 1))
     assert all(torch.equal(a.tensors[k], b.tensors[k]) for k in a.tensors)
     assert (first.masked[1] != second.masked[1]).all()
-    _, again = secure_sum(updates, FixedPoint(), entropy=entropy(0))
+    _, again = secure_sum(updates, FixedPoint(), entropy=Random(0).randbytes)
     assert (first.masked[1] == again.masked[1]).all()
 
 
 def test_what_a_client_sends_says_nothing_about_its_update():
     flat = Update({"w": torch.linspace(-1, 1, 4000)}, "gradient", 1)
-    _, protocol = secure_sum([flat, flat, flat], FixedPoint(32, 2.0), entropy=entropy(0))
+    _, protocol = secure_sum([flat, flat, flat], FixedPoint(32, 2.0), entropy=Random(0).randbytes)
     sent = protocol.masked[2].astype(float) / MODULUS
     assert abs(sent.mean() - 0.5) < 0.03
     assert abs(sent.std() - 12**-0.5) < 0.02

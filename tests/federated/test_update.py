@@ -19,13 +19,6 @@ def update(**changes):
     return Update(**{**fields, **changes})
 
 
-def test_gradients_by_hand():
-    # Three steps, summed: 6 / 3 and -3 / 3.
-    assert update(steps=3).gradient("w").tolist() == [2.0, -1.0]
-    # delta = -lr * (sum over 3 steps), so the mean gradient is delta / (-0.5 * 3): 6 / -1.5 and -3 / -1.5.
-    assert update(kind="delta", steps=3, lr=0.5).gradient("w").tolist() == [-4.0, 2.0]
-
-
 def network(seed):
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(3, 4), nn.Sigmoid(), nn.Linear(4, 3)).double()

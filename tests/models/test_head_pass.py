@@ -8,7 +8,6 @@ from torch import nn
 
 from fedleak.federated import fedsgd
 from fedleak.models import batch_dependent, build, head, head_pass, input_shape
-from fedleak.models.passes import HeadPass
 
 
 class Nested(nn.Module):
@@ -31,14 +30,6 @@ def test_head_of_nested_and_bare_models():
         assert head(model).weight in dict(model.named_parameters())
     with pytest.raises(ValueError, match="no head"):
         head(nn.Sequential(nn.Conv2d(1, 2, 3)))
-
-
-def test_golden_row_sums():
-    # Softmax (1/2, 1/2) for every sample, inputs that sum to 3 and 1. Batch (0, 1) with labels (0, 1): the mean of
-    # 3 * (-1/2, 1/2) and 1 * (1/2, -1/2) is (-1/2, 1/2); batch (1, 1) with labels (0, 0): 1 * (-1/2, 1/2).
-    inputs = HeadPass(torch.tensor([[1.0, 2.0], [4.0, -3.0]]), torch.full((2, 2), 0.5))
-    sums = inputs.row_sums(torch.tensor([[0, 1], [1, 1]]), torch.tensor([[0, 1], [0, 0]]))
-    assert sums.tolist() == [[-0.5, 0.5], [-0.5, 0.5]]
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
