@@ -58,6 +58,11 @@ def mlp():
     return nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 5))
 
 
+def normed():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+
+
 class Tied(nn.Module):
     """A text classifier whose classes are its words: embedding and last layer have one weight, in either order."""
 

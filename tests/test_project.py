@@ -14,7 +14,7 @@ import nbformat
 import pytest
 import yaml
 
-from fedleak_book import paths
+from fedleak_book import parameters, paths
 from fedleak_book.evidence import published
 from fedleak_book.experiments import records
 from fedleak_book.pages import notebooks
@@ -26,17 +26,18 @@ LOCK = (ROOT / "requirements.lock").read_text()
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 WITH_EXAMPLE = [*NOTEBOOKS, ROOT / "tests/examples/paper/notebooks/example.ipynb"]
 
-CHAPTER_PARAMETERS = {"profile", "device", "seed", "trials", "data_root", "record", "scheduler"}
-
 
 def name_of(requirement):
     return re.match(r"[A-Za-z0-9._-]+", requirement)[0].lower().replace("_", "-").replace(".", "-")
 
 
+def git(*arguments):
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
 def tracked():
     """Return all files that are committed or would be."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = git("ls-files", "--cached", "--others", "--exclude-standard")
     if done.returncode:
         pytest.skip("not a git checkout")
     return [line for line in done.stdout.splitlines() if (ROOT / line).is_file()]
@@ -58,8 +59,8 @@ def test_the_lock_covers_every_requirement():
 
 
 def test_the_wheel_has_the_package_alone(tmp_path):
-    shutil.copytree(ROOT / "fedleak", tmp_path / "fedleak", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "fedleak_book", tmp_path / "fedleak_book", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("fedleak", "fedleak_book"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", "built"]
@@ -135,7 +136,7 @@ def test_notebooks_are_committed_clean(notebook):
     (tagged,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())]
     values = {}
     exec(tagged.source, values)
-    assert values.keys() >= CHAPTER_PARAMETERS
+    assert values.keys() >= parameters.KINDS.keys()
     assert values["profile"] == "quick"
     assert values["record"] is False
     assert values["scheduler"] == ""
@@ -190,10 +191,6 @@ def test_every_recorded_result_says_where_it_comes_from():
     assert [p for p in alone if "joins" not in json.loads(p.read_text())] == [], "provenance without its table"
     for path in RESULTS.rglob("*"):
         assert path.is_dir() or path.suffix in (".csv", ".json", ".svg"), path
-
-
-def git(*arguments):
-    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def test_every_recorded_result_comes_from_a_commit_of_this_history():

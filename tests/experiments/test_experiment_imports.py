@@ -20,7 +20,6 @@ def trial(ctx, seed):
 """,
     "notebooks/one/experiments_more.py": "from fedleak.registry import all_attacks\nMORE = 1",
     "notebooks/one/figures.py": "from fedleak.drawing import draw",
-    "notebooks/two/experiments.py": "",
     "notebooks/two/experiments_shared.py": "from scipy import stats",
     "fedleak_book/experiments/__init__.py": "from fedleak_book.experiments.runner import run\n"
     "from fedleak_book.experiments.experiment import Experiment, spawned",
@@ -41,17 +40,14 @@ def trial(ctx, seed):
     "fedleak/attacks/labels/llg.py": "from fedleak.counts import whole",
     "fedleak/counts.py": "",
     "fedleak/drawing.py": "",
-    "fedleak/audit/run.py": "",
 }
 UNUSED = {
     "notebooks/one/figures.py",
-    "notebooks/two/experiments.py",
     "fedleak_book/experiments/runner.py",
     "fedleak_book/experiments/__init__.py",
     "fedleak/models/__init__.py",
     "fedleak/models/states.py",
     "fedleak/drawing.py",
-    "fedleak/audit/run.py",
 }
 
 

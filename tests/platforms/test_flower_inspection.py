@@ -5,16 +5,12 @@ import logging
 import pytest
 import torch
 from flwr.app import ArrayRecord, Message, RecordDict
+from networks import normed as network
 from torch import nn
 
 from fedleak.attacks.labels import lia_sa
 from fedleak.platforms.flower import InProcess
 from fedleak_book import paths
-
-
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
 
 
 def muted():

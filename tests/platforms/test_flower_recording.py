@@ -9,6 +9,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg, Krum
+from networks import normed as network
 from torch import nn
 
 from fedleak.platforms.flower import InProcess, recorded
@@ -19,11 +20,6 @@ from fedleak_book import paths
 
 LR, BATCH, NODES = 0.1, 4, 3
 SIZES = [8, 10, 11]  # the last batches are smaller, and the samples are weighted
-
-
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
 
 
 def samples(k):

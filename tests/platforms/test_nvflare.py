@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from networks import normed as network
 
 from fedleak.audit import audit_run
 from fedleak.audit.setup import load
@@ -29,11 +29,6 @@ from fedleak.platforms.nvflare import Filtered
 
 EXAMPLE = paths.root() / "book" / "nvflare_example.py"
 LR, LABELS = 0.1, torch.tensor([0, 0, 1, 2, 2, 2])
-
-
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
 
 
 @pytest.mark.slow
