@@ -1,5 +1,7 @@
 """Networks that are in no zoo."""
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 
@@ -136,3 +138,12 @@ def frozen(layer):
 def bias_alone(layer):
     layer.weight.requires_grad_(False)
     return layer
+
+
+def dense(*widths, bias=True, seed=0):
+    """Fully connected layers of these widths with ReLUs between, in double precision."""
+    torch.manual_seed(seed)
+    layers = []
+    for below, above in pairwise(widths):
+        layers += [nn.Linear(below, above, bias=bias), nn.ReLU()]
+    return nn.Sequential(*layers[:-1]).double()

@@ -13,7 +13,7 @@ from fedleak.attacks.registry import (
     Attack,
     Need,
 )
-from fedleak.data import Images
+from fedleak.data import load
 from fedleak.federated import Scheme, fedavg, fedsgd
 from fedleak.federated import defences as defences_module
 from fedleak.federated.aggregation import plain_sum
@@ -25,8 +25,7 @@ SHAPE, CLASSES = (1, 8, 8), 4
 
 @pytest.fixture
 def aux():
-    x = torch.rand(40, *SHAPE, generator=torch.Generator().manual_seed(0))
-    return Images(x, torch.arange(40) % CLASSES, tuple("abcd"), "random", "train", False, "made here", "none")
+    return load("synthetic", shape=SHAPE, n_classes=CLASSES, count=40)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import pytest
 import torch
 from networks import LoRA
 from torch import nn
+from updates import train_by_sgd
 
 from fedleak.attacks.labels import adapter
 from fedleak.attacks.registry import WITH_AUXILIARY, get
@@ -20,13 +21,8 @@ def trained(seed, *, frozen):
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 4))
     model[2].requires_grad_(not frozen)
-    x, before = torch.rand(8, 20), {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    nn.functional.cross_entropy(model(x), Y).backward()
-    optimiser.step()
-    update = Update.from_states(before, model.state_dict(), 8, 1, 0.1)
-    model.load_state_dict(before)
-    return model, update
+    after, _ = train_by_sgd(model, [(torch.rand(8, 20), Y)], lr=0.1)
+    return model, Update.from_states(model.state_dict(), after.state_dict(), 8, 1, 0.1)
 
 
 @pytest.mark.parametrize("name", ["LLG", "iLRG", "RLG"])

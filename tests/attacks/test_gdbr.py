@@ -1,12 +1,12 @@
 """GDBR: exact where its assumptions hold, honest where they do not, and clear about bad input."""
 
 import dataclasses
-import itertools
 import math
 from types import SimpleNamespace
 
 import pytest
 import torch
+from networks import dense
 from torch import nn
 
 from fedleak import WithheldParameter, metrics
@@ -18,17 +18,8 @@ from fedleak.federated import fedsgd
 from fedleak.models import build, chain, positive_
 
 
-def mlp(*widths, bias=False, seed=0):
-    layers = []
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        for into, out in itertools.pairwise(widths):
-            layers += [nn.Linear(into, out, bias=bias), nn.ReLU()]
-    return nn.Sequential(*layers[:-1]).double()
-
-
 def positive(*widths, seed=0):
-    return positive_(mlp(*widths, bias=True, seed=seed), torch.Generator().manual_seed(seed))
+    return positive_(dense(*widths, seed=seed), torch.Generator().manual_seed(seed))
 
 
 def same_images(model, y, seed=0):
@@ -58,7 +49,7 @@ def test_exact_where_the_assumptions_hold(projection, layer):
 
 @pytest.mark.parametrize("layer", ["0", "2", "4"])
 def test_dead_units_are_left_out_and_the_rest_is_exact(layer):
-    model = mlp(40, 60, 50, 40, 5)
+    model = dense(40, 60, 50, 40, 5, bias=False)
     x, update = same_images(model, torch.tensor([1, 1, 3]))
     facts = facts_of(update, model, x, layer=layer, projection="one vector")
     assert facts.zero_features > 5
@@ -66,7 +57,7 @@ def test_dead_units_are_left_out_and_the_rest_is_exact(layer):
 
 
 def test_biases_are_accounted_for():
-    model = mlp(40, 30, 12, 5, bias=True)
+    model = dense(40, 30, 12, 5)
     with torch.no_grad():
         for link in chain(model).links:
             link.layer.weight.uniform_(0.01, 0.2, generator=torch.Generator().manual_seed(0))
@@ -172,7 +163,7 @@ def test_singular_weights():
 
 
 def test_some_zero_features_take_the_mean_of_the_others():
-    model = mlp(20, 10, 5)
+    model = dense(20, 10, 5, bias=False)
     x, update = same_images(model, torch.tensor([1, 1]))
     bridge = gdbr.Bridge(model)
     features = bridge.observe(x)
@@ -199,7 +190,7 @@ def test_models_without_a_chain_say_which_layer_breaks_it(model, shape, layer, m
 
 @pytest.mark.parametrize("widths", [(12, 9, 9, 6, 3), (12, 5, 8, 6, 3)])
 def test_crossing_is_the_product_of_pseudo_inverses(widths):
-    links = chain(mlp(*widths, seed=1)).links  # the second has a layer with more outputs than inputs
+    links = chain(dense(*widths, bias=False, seed=1)).links  # the second has a layer with more outputs than inputs
     inverses = [torch.linalg.pinv(link.matrix().T) for link in reversed(links[1:])]
     crossed = crossing(links)
     torch.testing.assert_close(crossed.matrix, torch.linalg.multi_dot(inverses))

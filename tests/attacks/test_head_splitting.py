@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.optimize import check_grad
 from torch import nn
+from updates import changed, noisy
 
 from fedleak.attacks.labels.exact import head_splitting, joint
 from fedleak.data import Images
@@ -146,22 +147,14 @@ def test_labels_that_signs_name_are_shared_out_in_every_way():
     assert sorted(tried) == [[0, 0, 2, 3], [0, 2, 2, 3], [0, 2, 3, 3]]
 
 
-def noisy(t):
-    return t + 0.01 * t.std() * torch.randn(t.shape, generator=torch.Generator().manual_seed(0))
-
-
 REFUSED = {
     "more samples than half the classes": lambda m, x, y: fedsgd(m, x, y),
     "one sample twice": lambda m, x, y: fedsgd(m, x[[0, 0, 1, 2]], y[[0, 0, 1, 2]]),
     "two local steps": lambda m, x, y: fedavg(m, x[:4].unflatten(0, (2, 2)), y[:4].view(2, 2), 0.1),
-    "noise": lambda m, x, y: changed(fedsgd(m, x[:4], y[:4]), noisy),
+    "noise": lambda m, x, y: changed(fedsgd(m, x[:4], y[:4]), noisy(0.01)),
     "eight bits": lambda m, x, y: changed(fedsgd(m, x[:4], y[:4]), lambda t: (t * 128 / t.max()).round()),
     "smoothed labels": lambda m, x, y: fedsgd(m, x[:4], y[:4], Softening(smoothing=0.1)),
 }
-
-
-def changed(update, change):
-    return update.replace({name: change(t) for name, t in update.tensors.items()})
 
 
 @pytest.mark.parametrize("make", REFUSED.values(), ids=REFUSED)

@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from networks import dense
 from torch import nn
+from updates import changed, noisy
 
 from fedleak import WithheldParameter
 from fedleak.attacks import plausible
@@ -14,12 +16,8 @@ from fedleak.federated import Softening, Update, fedavg, fedsgd
 N, WIDTH, SHAPE = 6, 40, (1, 5, 8)
 
 
-def network(*widths, precision=torch.float64, seed=0, activation=nn.ReLU):
-    torch.manual_seed(seed)
-    layers = [nn.Flatten()]
-    for below, above in zip((WIDTH, *widths), (*widths, N), strict=True):
-        layers += [nn.Linear(below, above), activation()]
-    model = nn.Sequential(*layers[:-1])
+def network(*widths, precision=torch.float64, seed=0):
+    model = nn.Sequential(nn.Flatten(), *dense(WIDTH, *widths, N, seed=seed).float())
     nn.init.normal_(model[1].weight, std=0.5)
     model.input_shape = SHAPE
     return model.to(precision)
@@ -29,15 +27,6 @@ def batch(samples, precision=torch.float64, seed=0):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(samples, *SHAPE, dtype=torch.float64, generator=generator)
     return x.to(precision), torch.randint(N, (samples,), generator=generator)
-
-
-def changed(update, change):
-    return update.replace({name: change(t) for name, t in update.tensors.items()})
-
-
-def noisy(share):
-    generator = torch.Generator().manual_seed(0)
-    return lambda t: t + share * t.std() * torch.randn(t.shape, generator=generator, dtype=t.dtype)
 
 
 def quantised(bits):

@@ -1,11 +1,10 @@
 """What an update cannot be is said by every attack, and honest updates are not accused."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from updates import changed, train_by_sgd
 
 from fedleak import Update
 from fedleak.attacks import plausible
@@ -28,18 +27,10 @@ def client(seed, size=8, classes=N, bias=True, relu=True):
     return network(bias, relu), torch.rand(size, 1, 8, 8), torch.randint(classes, (size,)).square() % N
 
 
-def scaled(update, factor):
-    return update.replace({name: tensor * factor for name, tensor in update.tensors.items()})
-
-
 def trained(model, x, y, steps=1, lr=0.1, loss=F.cross_entropy, **options):
     """The change of the weights over some steps, each on a part of the batch, and the model after them."""
-    after = copy.deepcopy(model)
-    optimiser = torch.optim.SGD(after.parameters(), lr=lr, **options)
-    for part in torch.arange(len(y)).chunk(steps):
-        optimiser.zero_grad()
-        loss(after(x[part]), y[part]).backward()
-        optimiser.step()
+    parts = torch.arange(len(y)).chunk(steps)
+    after, _ = train_by_sgd(model, [(x[part], y[part]) for part in parts], loss, lr=lr, **options)
     return after, Update.from_states(model.state_dict(), after.state_dict(), len(y), steps, lr)
 
 
@@ -87,7 +78,7 @@ def test_scale_and_sign_are_told_of_most_updates(factor, reason, least):
     reports = []
     for seed in range(40):
         model, x, y = client(seed)
-        reports.append(reason in contradictions(scaled(fedsgd(model, x, y), factor), model))
+        reports.append(reason in contradictions(changed(fedsgd(model, x, y), lambda t: factor * t), model))
     assert sum(reports) >= least
 
 
@@ -134,7 +125,7 @@ def test_unknown_inputs_are_not_taken_for_those_of_relu():
 
 def test_attacks_called_directly_warn():
     model, x, y = client(4)
-    odd = scaled(fedsgd(model, x, y), 65536.0)
+    odd = changed(fedsgd(model, x, y), lambda t: 65536.0 * t)
     inverted = lambda u, m: invg.reconstruct(u, m, labels=y, iterations=1, shape=(1, 8, 8))
     for recover in (llg.recover, lambda u, m: zlg.recover(u, m, shape=(1, 8, 8)), inverted):
         with pytest.warns(UserWarning, match="larger than that of any mean over samples"):

@@ -11,7 +11,7 @@ from fedleak.attacks.contest import EXPECTED_FAILURES, attempt, entrants
 from fedleak.attacks.labels import idlg, llg
 from fedleak.attacks.registry import WITH_AUXILIARY
 from fedleak.attacks.result import Prepared, Result
-from fedleak.data import Images
+from fedleak.data import load
 from fedleak.federated import Scheme, fedavg, fedsgd
 from fedleak.models import build
 
@@ -25,9 +25,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def aux():
-    generator = torch.Generator().manual_seed(2)
-    x = torch.rand(40, *SHAPE, generator=generator)
-    return Images(x, torch.arange(40) % N, tuple("abcd"), "random", "train", False, "made here", "none")
+    return load("synthetic", shape=SHAPE, n_classes=N, count=40)
 
 
 def batches(steps, size=B):

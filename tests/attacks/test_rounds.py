@@ -13,13 +13,6 @@ from fedleak.models import build
 SHAPE = (1, 4, 4)
 
 
-def test_three_clients_in_pairs_by_hand():
-    """Clients with (3, 0), (1, 2) and (0, 3): the pairs have (4, 2), (3, 3) and (1, 5)."""
-    pairs = torch.tensor([[True, True, False], [True, False, True], [False, True, True]])
-    found = rounds.disaggregate(torch.tensor([[4, 2], [3, 3], [1, 5]]), pairs, 3)
-    assert found.tolist() == [[3, 0], [1, 2], [0, 3]]
-
-
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.integers(0, 10**6))
 def test_exact_totals_give_exact_counts_and_noisy_ones_whole_counts(seed):

@@ -1,24 +1,14 @@
 """SPEAR: directions that can be seen by eye, complete batches, and the reasons why it refuses one."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from networks import dense
 from torch import nn
 
 from fedleak.attacks.labels.exact import spear, splitting
 from fedleak.federated import fedavg, fedsgd
-
-
-def network(*widths, seed=0):
-    """Fully connected layers of these widths with ReLUs between, in double precision."""
-    torch.manual_seed(seed)
-    layers = []
-    for below, above in pairwise(widths):
-        layers += [nn.Linear(below, above), nn.ReLU()]
-    return nn.Sequential(*layers[:-1]).double()
 
 
 def batch(samples, width, n_classes, seed=0):
@@ -48,13 +38,13 @@ def test_zeros_lie_between_noise_and_size():
 @settings(max_examples=15, deadline=None, derandomize=True)
 @given(st.integers(0, 10**6), st.integers(1, 5))
 def test_every_label_of_a_small_batch(seed, samples):
-    model, (x, y) = network(40, 60, 6, seed=seed), batch(samples, 40, 6, seed)
+    model, (x, y) = dense(40, 60, 6, seed=seed), batch(samples, 40, 6, seed)
     assert spear.recover(fedsgd(model, x, y), model).tolist() == y.bincount(minlength=6).tolist()
 
 
 def test_below_further_layers_and_from_a_clipped_update():
     """A common factor of all gradients, as clipping has one, changes no direction and no input."""
-    model, (x, y) = network(40, 60, 30, 6), batch(5, 40, 6)
+    model, (x, y) = dense(40, 60, 30, 6), batch(5, 40, 6)
     update = fedsgd(model, x, y)
     clipped = update.replace({name: 0.01 * tensor for name, tensor in update.tensors.items()})
     for one in (update, clipped):
@@ -62,12 +52,12 @@ def test_below_further_layers_and_from_a_clipped_update():
 
 
 def test_of_a_wide_layer_a_part_is_enough():
-    model, (x, y) = network(40, 700, 6), batch(4, 40, 6)
+    model, (x, y) = dense(40, 700, 6), batch(4, 40, 6)
     assert spear.recover(fedsgd(model, x, y), model).tolist() == y.bincount(minlength=6).tolist()
 
 
 def test_a_wrong_splitting_does_not_agree():
-    model, (x, y) = network(40, 60, 6), batch(3, 40, 6)
+    model, (x, y) = dense(40, 60, 6), batch(3, 40, 6)
     update = fedsgd(model, x, y)
     links = spear.chain(model).links
     before = (x @ links[0].matrix().T + links[0].layer.bias).detach().requires_grad_()
@@ -82,8 +72,8 @@ def test_a_wrong_splitting_does_not_agree():
 
 
 def test_refusals_name_their_reason():
-    model, (x, y) = network(40, 60, 6), batch(3, 40, 6)
-    narrow = network(40, 3, 6)
+    model, (x, y) = dense(40, 60, 6), batch(3, 40, 6)
+    narrow = dense(40, 3, 6)
     for word, net, update in (
         ("17 samples", model, fedsgd(model, *batch(17, 40, 6))),
         ("3 steps", model, fedavg(model, x[:, None], y[:, None], 0.1)),
@@ -96,7 +86,7 @@ def test_refusals_name_their_reason():
 
 def test_what_no_splitting_fits_is_said(monkeypatch):
     monkeypatch.setattr(spear, "MAX_DRAWS", 100)
-    model, (x, y) = network(40, 60, 6), batch(3, 40, 6)
+    model, (x, y) = dense(40, 60, 6), batch(3, 40, 6)
     update = fedsgd(model, x, y)
     noise = torch.randn(60, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     mixed = torch.linalg.svd(noise).U[:, :3] @ noise[:3]  # three directions, none of them with a zero

@@ -1,11 +1,10 @@
 """Words behind an update: the rows that move by more than weight decay."""
 
-import copy
-
 import pytest
 import torch
 from networks import Text
 from torch import nn
+from updates import train_by_sgd
 
 from fedleak.attacks import words
 from fedleak.federated import Update
@@ -37,21 +36,16 @@ def test_one_row_at_rest_is_no_weight_decay(model):
         words.recover(update(model, [*range(39)], 0.01), model)
 
 
-def train_by_sgd(model, tokens, steps, **options):
+def trained(model, tokens, steps, **options):
     """Return the update of some steps on these texts, of classes 0, 1, ..."""
-    after = copy.deepcopy(model)
-    optimiser = torch.optim.SGD(after.parameters(), **options)
-    for _ in range(steps):
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(after(tokens), torch.arange(len(tokens))).backward()
-        optimiser.step()
+    after, _ = train_by_sgd(model, [(tokens, torch.arange(len(tokens)))] * steps, **options)
     return Update.from_states(model.state_dict(), after.state_dict(), steps * len(tokens), steps, options["lr"])
 
 
 @pytest.mark.parametrize(("steps", "lr", "decay"), [(1, 0.1, 1e-4), (60, 0.01, 1e-4), (100, 0.05, 1e-5)])
 def test_rounding_of_many_steps_and_padding_are_no_words(steps, lr, decay):
     model, tokens = Text(1000, padding_idx=0), torch.tensor([[5, 6, 7, 0], [8, 9, 0, 0]])
-    update = train_by_sgd(model, tokens, steps, lr=lr, weight_decay=decay)
+    update = trained(model, tokens, steps, lr=lr, weight_decay=decay)
     assert words.recover(update, model).tolist() == [5, 6, 7, 8, 9]
 
 
@@ -64,13 +58,13 @@ def test_the_second_of_two_tables_is_read_where_the_first_is_withheld():
         def forward(self, tokens):
             return super().forward(tokens) + self.weights(tokens).sum(1)
 
-    update = train_by_sgd(model := Two(), torch.tensor([[1, 2], [3, 4]]), 1, lr=0.1).without("words.weight")
+    update = trained(model := Two(), torch.tensor([[1, 2], [3, 4]]), 1, lr=0.1).without("words.weight")
     assert words.recover(update, model).tolist() == [1, 2, 3, 4]
 
 
 def test_an_update_of_another_model_or_with_nan_is_refused():
     model = Text()
-    update = train_by_sgd(model, torch.tensor([[1, 2], [3, 4]]), 1, lr=0.1)
+    update = trained(model, torch.tensor([[1, 2], [3, 4]]), 1, lr=0.1)
     other = update.replace({**update.tensors, "words.weight": torch.zeros(60, 16)})
     with pytest.raises(ValueError, match="is it an update of this model"):
         words.recover(other, model)

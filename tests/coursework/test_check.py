@@ -10,17 +10,17 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from test_assignments import load
 
 from fedleak_book import coursework, paths
 from fedleak_book.coursework import check, wire
-from fedleak_book.coursework.worker import Submission
-
-
-def load(path):
-    return Submission(path, path.read_bytes()).run()
-
 
 SOLUTION = paths.root() / "book" / "coursework" / "solutions" / "lia_sa.py"
+
+
+def in_cells(*cells):
+    code = [nbformat.v4.new_code_cell(cell) for cell in cells]
+    return nbformat.writes(nbformat.v4.new_notebook(cells=[*code, nbformat.v4.new_markdown_cell("no code")]))
 
 
 def test_modules_files_dictionaries_and_functions_are_checked(capsys):
@@ -70,15 +70,14 @@ FAILING = {
 def test_a_cell_without_definitions_that_fails_costs_nothing(tmp_path, cell, exported):
     cells = [cell, "from __future__ import annotations", SOLUTION.read_text(), cell]
     path = tmp_path / ("lia_sa.py" if exported else "lia_sa.ipynb")
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
-    path.write_text("".join(f"\n# In[ ]:\n\n{text}\n" for text in cells) if exported else nbformat.writes(notebook))
+    path.write_text("".join(f"\n# In[ ]:\n\n{text}\n" for text in cells) if exported else in_cells(*cells))
     assert check("lia_sa", path, show=False).passed
 
 
 def test_a_function_that_is_missing_shows_the_cell_that_failed(tmp_path):
     path = tmp_path / "lia_sa.ipynb"
     cells = ["x = 1", "y = 2\nundefined(1)\ndef system(e):\n    return e", "def disaggregate(e, w, b):\n    return e"]
-    path.write_text(nbformat.writes(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])))
+    path.write_text(in_cells(*cells))
     first, second, *_ = check("lia_sa", path, show=False).outcomes
     assert "lia_sa.ipynb does not run: NameError (cell 2, line 2)" in str(first)
     assert (second.check.function, second.status) == ("disaggregate", "wrong")
@@ -95,12 +94,6 @@ def test_a_function_that_changes_its_arguments_fails():
     (outcome,) = check("lia_sa", disaggregate, show=False).outcomes
     assert outcome.status == "wrong"
     assert "changes its argument 3" in outcome.message
-
-
-def in_cells(*cells):
-    code = [{"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": c} for c in cells]
-    code.append({"cell_type": "markdown", "metadata": {}, "source": "no code"})
-    return json.dumps({"cells": code, "metadata": {}, "nbformat": 4, "nbformat_minor": 4})
 
 
 MAGICS = "%matplotlib inline\n!exit 1\nx = !ls\ndisplay(1)\nget_ipython().config"

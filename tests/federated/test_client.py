@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from updates import train_by_sgd
 
 from fedleak.attacks.contest import view
 from fedleak.attacks.registry import WHITE_BOX, Need
@@ -20,21 +21,6 @@ from fedleak.models import build
 def small(seed):
     torch.manual_seed(seed)
     return nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 3)).double()
-
-
-def by_optimiser(model, x, y, lr):
-    """Train a copy with torch.optim.SGD; returns summed gradients and weights after minus before."""
-    model = copy.deepcopy(model)
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    total = {name: torch.zeros_like(p) for name, p in before.items()}
-    optimiser = torch.optim.SGD(model.parameters(), lr=lr)
-    for images, labels in zip(x, y, strict=True):
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(model(images), labels).backward()
-        for name, p in model.named_parameters():
-            total[name] += p.grad if p.requires_grad else 0
-        optimiser.step()
-    return total, {name: p.detach() - before[name] for name, p in model.named_parameters()}
 
 
 def zeros(inputs=1):
@@ -86,7 +72,8 @@ def test_a_softening_out_of_range_is_refused(wrong):
 def test_fedavg_is_a_loop_of_sgd_steps(seed, steps, batch, lr):
     model = small(seed)
     x, y = torch.rand(steps, batch, 1, 3, 4).double(), torch.randint(3, (steps, batch))
-    total, delta = by_optimiser(model, x, y, lr)
+    after, total = train_by_sgd(model, zip(x, y, strict=True), lr=lr)
+    delta = {name: p.detach() - model.get_parameter(name).detach() for name, p in after.named_parameters()}
     for share, expected in (("gradient", total), ("delta", delta)):
         update = fedavg(model, x, y, lr, share=share)
         assert (update.kind, update.samples, update.steps) == (share, steps * batch, steps)
@@ -98,7 +85,7 @@ def test_fedavg_with_batch_norm_equals_sgd_and_keeps_the_model():
     model = build("resnet20-1", (1, 8, 8), 3, seed=0).double()
     state = copy.deepcopy(model.state_dict())
     x, y = torch.rand(2, 4, 1, 8, 8).double(), torch.tensor([[0, 1, 2, 0], [1, 1, 2, 2]])
-    total, _ = by_optimiser(model, x, y, 0.1)
+    _, total = train_by_sgd(model, zip(x, y, strict=True), lr=0.1)
     update = fedavg(model, x, y, 0.1)
     for name, tensor in total.items():
         torch.testing.assert_close(update.tensors[name], tensor, rtol=1e-8, atol=1e-11)
@@ -123,13 +110,13 @@ def test_frozen_parameters_are_neither_trained_nor_shared():
     model = small(0)
     model[1].weight.requires_grad_(False)
     x, y = torch.rand(2, 4, 1, 3, 4).double(), torch.randint(3, (2, 4), dtype=torch.int32)
-    update, (total, delta) = fedavg(model, x, y, 0.1), by_optimiser(model, x, y.long(), 0.1)
-    assert update.tensors.keys() == total.keys() - {"1.weight"}
+    update, (trained, total) = fedavg(model, x, y, 0.1), train_by_sgd(model, zip(x, y.long(), strict=True), lr=0.1)
+    assert update.tensors.keys() == total.keys() == dict(model.named_parameters()).keys() - {"1.weight"}
     for name, tensor in update.tensors.items():
         torch.testing.assert_close(tensor, total[name])
     after = update.model(model)
     assert torch.equal(after[1].weight, model[1].weight)
-    torch.testing.assert_close(after[3].weight - model[3].weight, delta["3.weight"])
+    torch.testing.assert_close(after[3].weight, trained[3].weight)
     server = Server(copy.deepcopy(model), Scheme("scaffold", 0.1, 2), 2)
     server.round([x, x], [y, y])
     assert torch.equal(server.model[1].weight, model[1].weight)

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from updates import train_by_sgd
 
 from fedleak import Update, WithheldParameter
 from fedleak.federated.update import unwrapped
@@ -24,24 +25,12 @@ def network(seed):
     return nn.Sequential(nn.Linear(3, 4), nn.Sigmoid(), nn.Linear(4, 3)).double()
 
 
-def trained(model, batches, lr):
-    """Plain SGD on one batch after the other, which need not be of one size."""
-    after, total = copy.deepcopy(model), {}
-    for x, y in batches:
-        after.zero_grad()
-        nn.functional.cross_entropy(after(x), y).backward()
-        for name, p in after.named_parameters():
-            total[name] = total.get(name, 0) + p.grad
-            p.data -= lr * p.grad
-    return after, total
-
-
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), lr=st.floats(0.01, 1.0))
 def test_gradients_and_states_give_the_same_update_with_uneven_batches(seed, sizes, lr):
     model = network(seed)
     batches = [(torch.rand(size, 3).double(), torch.randint(3, (size,))) for size in sizes]
-    after, total = trained(model, batches, lr)
+    after, total = train_by_sgd(model, batches, lr=lr)
     told = {"samples": sum(sizes), "steps": len(sizes), "lr": lr}
     before = copy.deepcopy(model.state_dict())
     for update in (Update(total, "gradient", **told), Update.from_states(before, after.state_dict(), **told)):
