@@ -1,14 +1,12 @@
 """The page of the book: its example is a set-up that works, and the fragment is a report made from it."""
 
 import os
-import sys
+
+import generated
 
 from fedleak.audit.case import prepare
 from fedleak.audit.setup import load
 from fedleak_book import paths
-
-sys.path.insert(0, str(paths.root() / "book" / "_ext"))
-import generated
 
 
 def test_the_example_is_a_set_up_that_works():

@@ -7,7 +7,6 @@ from networks import Text
 from runs import train
 from torch import nn
 
-from fedleak.attacks.registry import WHITE_BOX, get
 from fedleak.audit import Setup, audit, audit_run, guard
 from fedleak.audit.case import prepare
 from fedleak.audit.guard import Limits
@@ -17,13 +16,6 @@ from fedleak.federated.restricted import Withhold
 
 NOISE_SEED = 987654321
 """Not that of a test's weights: noise that is a multiple of the weights is taken for weight decay."""
-
-
-def test_the_words_of_the_texts_are_named():
-    case = prepare(Setup(model=Text(), shape=(8,), batch_size=4))
-    done = case.trial(0)
-    words = get("embedding rows")(done.updates[0], case.model, adversary=WHITE_BOX)
-    assert words.tolist() == sorted(set(done.x.flatten().tolist()))
 
 
 class Looped(Text):

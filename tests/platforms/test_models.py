@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -145,15 +146,6 @@ def test_two_heads_are_refused(name, shape, options):
         get("iLRG")(update, model, adversary=WITH_AUXILIARY)
 
 
-class Network(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.head = nn.Linear(20, 32), nn.Linear(32, CLASSES)
-
-    def forward(self, x):
-        return self.head(self.body(x).relu())
-
-
 ADAPTERS = {
     "LoRA": {"target_modules": ["head"]},
     "LoRA, body too": {"target_modules": ["body", "head"]},
@@ -167,24 +159,27 @@ ADAPTERS = {
 READ_BY = {"saved head": "iLRG", "body alone": None}
 
 
-def adapted(name, *, trained):
+def adapted(name, exchange, trained):
+    """Return a model with an adapter, trained or not, and its update as it is exchanged."""
     torch.manual_seed(1)
-    model = peft.get_peft_model(Network(), peft.LoraConfig(r=8, **ADAPTERS[name]))
+    network = nn.Sequential(OrderedDict(body=nn.Linear(20, 32), relu=nn.ReLU(), head=nn.Linear(32, CLASSES)))
+    model = peft.get_peft_model(network, peft.LoraConfig(r=8, **ADAPTERS[name]))
     with torch.no_grad():
         for parameter in model.parameters():
             if trained and parameter.requires_grad:
                 parameter.add_(0.1 * torch.randn_like(parameter))
-    return model
+    before, update = stepped(model, inputs((20,)))
+    if exchange == "get_peft_model_state_dict":
+        states = [peft.get_peft_model_state_dict(one) for one in (before, model)]
+        update = Update.from_states(*states, len(Y), 1, RATE)
+    return before, update
 
 
 @pytest.mark.parametrize("exchange", ["state_dict", "get_peft_model_state_dict"])
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("name", [name for name in ADAPTERS if name != "DoRA"])
 def test_adapters_are_right_by_either_exchange_and_frozen_heads_refused(name, trained, exchange):
-    before, update = stepped(after := adapted(name, trained=trained), inputs((20,)))
-    if exchange == "get_peft_model_state_dict":
-        states = [peft.get_peft_model_state_dict(model) for model in (before, after)]
-        update = Update.from_states(*states, len(Y), 1, RATE)
+    before, update = adapted(name, exchange, trained)
     attack = READ_BY.get(name, "adapter fit")
     if attack:
         assert right(attack, update, before, (20,)) >= 7
@@ -195,16 +190,11 @@ def test_adapters_are_right_by_either_exchange_and_frozen_heads_refused(name, tr
 
 @pytest.mark.parametrize("exchange", ["state_dict", "get_peft_model_state_dict"])
 def test_dora_is_right_at_first_and_refused_once_trained(exchange):
-    for trained in (False, True):
-        before, update = stepped(after := adapted("DoRA", trained=trained), inputs((20,)))
-        if exchange == "get_peft_model_state_dict":
-            states = [peft.get_peft_model_state_dict(model) for model in (before, after)]
-            update = Update.from_states(*states, len(Y), 1, RATE)
-        if trained:
-            with pytest.raises(ValueError, match="the outputs of the frozen layer"):
-                right("adapter fit", update, before, (20,))
-        else:
-            assert right("adapter fit", update, before, (20,)) >= 7
+    before, update = adapted("DoRA", exchange, trained=False)
+    assert right("adapter fit", update, before, (20,)) >= 7
+    before, update = adapted("DoRA", exchange, trained=True)
+    with pytest.raises(ValueError, match="the outputs of the frozen layer"):
+        right("adapter fit", update, before, (20,))
 
 
 LENGTHS = torch.tensor([16, 3, 9, 5, 12, 16, 7, 4])

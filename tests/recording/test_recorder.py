@@ -12,17 +12,20 @@ from fedleak.recording.recorder import class_labels
 from fedleak_book import paths
 
 
-def sgd(model, lr=0.1):
-    return torch.optim.SGD(model.parameters(), lr=lr)
+def recorded(folder, run, model=None, rate=0.1, **about):
+    """Record a round in which `run` trains a model, and return the model."""
+    model = model or mlp()
+    optimiser = torch.optim.SGD(model.parameters(), lr=rate)
+    with record(folder, model, optimiser, **{"round": 1, **about}) as saw:
+        run(model, optimiser, *samples(), saw)
+    return model
 
 
-def sent_by(folder, change, rate=0.1, **more):
+def sent_by(folder, change, rate=0.1):
     """Record a round of which `change(before, after)` leaves the client."""
     model = mlp()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    optimiser = sgd(model, rate)
-    with record(folder, model, optimiser, round=1, sent=lambda: change(before, model.state_dict()), **more) as saw:
-        plain(splits=4)(model, optimiser, *samples(), saw)
+    recorded(folder, plain(splits=4), model, rate, sent=lambda: change(before, model.state_dict()))
     return read(folder)[0]
 
 
@@ -56,11 +59,13 @@ def test_a_scaled_difference_gives_the_gradients_and_a_part_withholds_the_rest(t
         sent_by(tmp_path / "names", lambda before, after: {f"module.{name}": t for name, t in after.items()})
 
 
+def gradient_alone(model, optimiser, x, y, saw):
+    saw(y)
+    F.cross_entropy(model(x), y).backward()
+
+
 def test_a_gradient_without_a_step_is_recorded(tmp_path):
-    model, (x, y) = mlp(), samples()
-    with record(tmp_path, model, sgd(model), round=1) as saw:
-        saw(y)
-        F.cross_entropy(model(x), y).backward()
+    model = recorded(tmp_path, gradient_alone)
     (part,) = read(tmp_path)
     assert (part.failed, part.steps) == ("", 1)
     torch.testing.assert_close(part.update().gradient("2.bias"), model[2].bias.grad, rtol=1e-3, atol=1e-5)
@@ -85,10 +90,8 @@ def at_rate_0(model, optimiser, x, y, saw):
 
 @pytest.mark.parametrize("run", [no_labels, one_hot, no_step, at_rate_0])
 def test_what_cannot_be_recorded_is_a_gap_and_no_error(run, tmp_path):
-    model = mlp()
-    optimiser = sgd(model)
-    with pytest.warns(UserWarning, match="nothing recorded"), record(tmp_path, model, optimiser, round=3) as saw:
-        run(model, optimiser, *samples(), saw)
+    with pytest.warns(UserWarning, match="nothing recorded"):
+        recorded(tmp_path, run, round=3)
     with pytest.raises(ValueError, match="round 3, node 0 is not recorded"):
         read(tmp_path)
 
@@ -98,23 +101,20 @@ def test_a_full_disk_stops_no_training(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("fedleak.files.os.fsync", full)
-    model = mlp()
-    optimiser = sgd(model)
-    with pytest.warns(UserWarning, match="No space left"), record(tmp_path, model, optimiser, round=1) as saw:
-        plain()(model, optimiser, *samples(), saw)
+    with pytest.warns(UserWarning, match="No space left"):
+        recorded(tmp_path, plain())
     assert not list(tmp_path.glob("**/*.json"))
 
 
 @pytest.mark.parametrize("given", [{"node": "hospital A"}, {"round": -1}])
 def test_a_wrong_name_is_an_error_before_the_training(given, tmp_path):
-    model = mlp()
-    with pytest.raises(ValueError, match=r"node|round"), record(tmp_path, model, sgd(model), **{"round": 1, **given}):
-        pytest.fail("the training began")
+    with pytest.raises(ValueError, match=r"node|round"):
+        recorded(tmp_path, lambda *_: pytest.fail("the training began"), **given)
 
 
 def test_a_block_that_raises_leaves_neither_record_nor_hooks(tmp_path):
     model = mlp()
-    optimiser = sgd(model)
+    optimiser = torch.optim.SGD(model.parameters())
     with pytest.raises(KeyError), record(tmp_path, model, optimiser, round=1):
         raise KeyError
     assert not list(tmp_path.iterdir())
@@ -124,11 +124,8 @@ def test_a_block_that_raises_leaves_neither_record_nor_hooks(tmp_path):
 
 
 def test_a_later_record_of_the_round_closes_the_gap(tmp_path):
-    model = mlp()
-    optimiser = sgd(model)
     for run in (no_labels, plain()):
-        with record(tmp_path, model, optimiser, round=1) as saw, torch.random.fork_rng():
-            run(model, optimiser, *samples(), saw)
+        recorded(tmp_path, run)
     assert len(read(tmp_path)) == 1
 
 
@@ -155,12 +152,11 @@ def test_the_pages_loader_shows_its_labels(tmp_path):
     page = (paths.root() / "book" / "flower.md").read_text(encoding="utf-8")
     scope = {}
     exec(textwrap.dedent("  class Showing:" + page.partition("  class Showing:")[2].partition("```")[0]), scope)
-    model, (x, y) = mlp(), samples()
-    optimiser = sgd(model)
-    with record(tmp_path, model, optimiser, round=1) as saw:
+
+    def shown(model, optimiser, x, y, saw):
         for inputs, labels in scope["Showing"](list(zip(x.split(8), y.split(8), strict=True)), saw):
-            optimiser.zero_grad()
-            F.cross_entropy(model(inputs), labels).backward()
-            optimiser.step()
+            plain(splits=1)(model, optimiser, inputs, labels, lambda _: None)
+
+    recorded(tmp_path, shown)
     (part,) = read(tmp_path)
-    assert (part.failed, part.counts) == ("", y.bincount(minlength=CLASSES).tolist())
+    assert (part.failed, part.counts) == ("", samples()[1].bincount(minlength=CLASSES).tolist())
