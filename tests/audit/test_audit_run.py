@@ -24,10 +24,9 @@ from fedleak.metrics import counts, instance_accuracy
 from fedleak.models import build, head
 
 
-def trials_of(setup, remedied=()):
-    """The trials of a set-up, and the loop that attacks them."""
-    loop = Loop(setup.attacker, setup.seed, setup.trials, remedied, repeats=False, progress=False)
-    return Trials(prepare(setup), loop, fast=False), loop
+def trials_of(setup):
+    loop = Loop(setup.attacker, setup.seed, setup.trials, (), repeats=False, progress=False)
+    return Trials(prepare(setup), loop, fast=False)
 
 
 BRIEF = {"iterations": 3, "batches": 4}
@@ -65,7 +64,7 @@ def test_the_same_seed_gives_the_same_rows_and_another_seed_others():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_random_guess_knows_nothing_of_the_labels(seed):
     """Its mean is that of guesses drawn elsewhere: labels and guess are not drawn from the same stream."""
-    trials, _ = trials_of(quick(composition="balanced", seed=seed))
+    trials = trials_of(quick(composition="balanced", seed=seed))
     observations = [trials.observe(number) for number in range(200)]
     rows = [observation.row("as it is", blind) for observation in observations for blind in guess(observation)]
     generator = torch.Generator().manual_seed(5)
@@ -233,8 +232,7 @@ def test_every_trial_draws_its_own_noise_and_starts_without_memory():
 
 
 def test_counts_of_several_epochs_are_scored_as_those_of_one():
-    trials, _ = trials_of(quick(algorithm="fedavg", lr=0.05, steps=2, epochs=3))
-    observation = trials.observe(0)
+    observation = trials_of(quick(algorithm="fedavg", lr=0.05, steps=2, epochs=3)).observe(0)
     counts = 3.0 * observation.truth[0]
     row = observation.row("as it is", Attempt(get("LLG"), Result(counts, low=counts, high=counts), 0.0, ""))
     assert (row["exact"], row["held"], row["width"]) == (1, 1, 0)
