@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from networks import dense
 from torch import nn
 from updates import train_by_sgd
 
@@ -20,15 +21,10 @@ def update(**changes):
     return Update(**{**fields, **changes})
 
 
-def network(seed):
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(3, 4), nn.Sigmoid(), nn.Linear(4, 3)).double()
-
-
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), lr=st.floats(0.01, 1.0))
 def test_gradients_and_states_give_the_same_update_with_uneven_batches(seed, sizes, lr):
-    model = network(seed)
+    model = dense(3, 4, 3, seed=seed)
     batches = [(torch.rand(size, 3).double(), torch.randint(3, (size,))) for size in sizes]
     after, total = train_by_sgd(model, batches, lr=lr)
     told = {"samples": sum(sizes), "steps": len(sizes), "lr": lr}
