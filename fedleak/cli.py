@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 from fedleak.commands import audit, data
 from fedleak.errors import Failed, MissingExtra
 
-EXPECTED = (ValueError, FileNotFoundError, PermissionError, ConnectionError, Failed, MissingExtra)
+EXPECTED = (ValueError, FileExistsError, FileNotFoundError, PermissionError, ConnectionError, Failed, MissingExtra)
 
 
 class _Commands(TyperGroup):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, TemplateError
 
 from fedleak import models
 from fedleak_book import paths
@@ -29,15 +29,26 @@ HEADING = re.compile(r"^# ([\w-]+): (.*)$", re.M)
 class Note:
     """A note of an evidence page: its title, its template, and the function that returns its variables, if it has any."""
 
+    place: str
+    """Its file and anchor, for errors."""
     title: str
     template: str
     variables: Callable[[Results], Mapping[str, Any]] | None
 
     def render(self, run: Results) -> str:
-        """Return the note as Markdown, its numbers from the records; a number that was not measured is a `ValueError`."""
+        """Return the note as Markdown, its numbers from the records; a number that was not measured, or any other mistake in it, is a `ValueError`."""
         known = dict(run=run, cell=run.cell, by_trial=run.by_trial, mean=run.mean)
         known |= self.variables(run) if self.variables else {}
-        return ENVIRONMENT.from_string(self.template).render(known)
+        try:
+            return ENVIRONMENT.from_string(self.template).render(known)
+        except (
+            TemplateError,
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:
+            raise ValueError(f"{self.place}: {error}") from error
 
 
 def load(chapter: str) -> dict[str, Note]:
@@ -48,11 +59,16 @@ def load(chapter: str) -> dict[str, Note]:
     functions = dict[str, Any]()
     for module in sorted(path.parent.glob("notes*.py")):
         functions |= vars(running.module(chapter, module.stem))
-    _, *parts = HEADING.split(path.read_text(encoding="utf-8"))
+    head, *parts = HEADING.split(path.read_text(encoding="utf-8"))
+    if wrong := re.search(r"^#[^#\n]*$", "\n".join([head, *parts[2::3]]), re.M):
+        raise ValueError(
+            f"{path.name} of {chapter}: {wrong[0]!r} is not '# ANCHOR: TITLE'"
+        )
     notes = {}
     for anchor, title, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         variables = functions.get(anchor.replace("-", "_"))
-        notes[anchor] = Note(title, text.strip(), variables)
+        place = f"notebooks/{chapter}/notes.md, {anchor}"
+        notes[anchor] = Note(place, title, text.strip(), variables)
     return notes
 
 

@@ -19,9 +19,14 @@ def convert(grades: Path, system: str) -> pd.DataFrame:
     """
     if not grades.is_file():
         raise FileNotFoundError(f"no file {str(grades)!r}")
-    rows = pd.read_csv(grades, dtype=str, keep_default_na=False)
+    try:
+        rows = pd.read_csv(grades, dtype=str, keep_default_na=False)
+    except ValueError as error:  # pandas' parser's, and of a file that is no text
+        raise ValueError(f"{grades.name} is not what `fedleak grade` writes: no table can be read in it") from error
     if missing := NEEDED - {*rows}:
         raise ValueError(f"{grades.name} is not what `fedleak grade` writes: no column {', '.join(sorted(missing))}")
+    if twice := rows[rows.duplicated(["student", "assignment"])]["student"].tolist():
+        raise ValueError(f"{grades.name} has two rows for one assignment of {', '.join(twice)}")
     rows["points"] = rows["points"].mask(rows["error"].str.startswith(UNGRADED), "")
     points = rows.pivot(index="student", columns="assignment", values="points").fillna("")
     points = points.loc[rows["student"].unique(), rows["assignment"].unique()]

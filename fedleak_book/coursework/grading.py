@@ -68,7 +68,7 @@ def submissions(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {str(folder)!r}")
-    wanted = [assignment(name).name for name in only]
+    wanted = list(dict.fromkeys(assignment(name).name for name in only))
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "_")))
     students = [entry for entry in entries if entry.is_dir()]
     stems = dict.fromkeys(entry.stem for entry in entries if entry.suffix in (".py", ".ipynb"))
@@ -185,33 +185,47 @@ def grade(
     """Grade the `submissions` in a folder, `jobs` at a time; write and yield the row of each as soon as it is known.
 
     The CSV file `out` has the columns `FIXED`, `file` being a digest, and the points of every check. With `resume` its
-    rows stay whose file is the same. The folder `feedback` gets the checks' feedback, as ``student_assignment.txt``.
-    Raises `ValueError` or `FileNotFoundError` as `submissions`, and for a time limit or jobs that are not positive.
+    rows stay but for those whose file has changed. The folder `feedback` gets the checks' feedback, a text file each.
+    Raises `ValueError` or `FileNotFoundError` as `submissions`, and for a time limit or jobs that are not positive, or
+    a file to resume that is no grade book.
     """
     if not (settings.timeout > 0 and jobs > 0):
         raise ValueError(f"the time limit and the jobs are positive, got {settings.timeout:g} s and {jobs}")
     expected = submissions(folder, only)
     way = settings.way or isolation()
-    settings = settings._replace(hidden=(folder, *settings.hidden), way=way)
+    written = [out.resolve().parent, *([feedback] if feedback else ())]
+    for place in written:
+        place.mkdir(parents=True, exist_ok=True)
+    hidden = (place for place in written if place != Path(place.anchor))
+    settings = settings._replace(hidden=(folder, *hidden, *settings.hidden), way=way)
     names = dict.fromkeys(submission.assignment for submission in expected)
     columns = [*FIXED, *(f"{name}.{check.name}" for name in names for check in ASSIGNMENTS[name].checks)]
     files_of = {submission: _digest(submission) for submission in expected}
     rows = dict[Submission, dict[str, Any]]()
-    if resume and out.is_file():
-        with out.open(newline="", encoding="utf-8") as file:
-            before = {(row.get("student"), row.get("assignment")): row for row in csv.DictReader(file)}
-        for submission, digest in files_of.items():
-            row = before.get(submission[:2], {})
-            whole = all(row.get(name) is not None for name in columns)
-            if whole and row["file"] == digest != "" and not row["error"].startswith(UNGRADED):
-                rows[submission] = {name: row[name] for name in columns}
-    _write(out, columns, rows.values())
+    before = _earlier(out) if resume and out.is_file() else {}
+    for submission, digest in files_of.items():
+        row = before.pop(submission[:2], {})
+        whole = all(row.get(name) is not None for name in columns)
+        if whole and row["file"] == digest != "" and not row["error"].startswith(UNGRADED):
+            rows[submission] = {name: row[name] for name in columns}
+    others = [*before.values()]  # of assignments that are not graded now, and of students whose folders are elsewhere
+    columns += dict.fromkeys(name for row in others for name in row if name not in columns)
+    _write(out, columns, [*others, *rows.values()])
     for submission, row, text in _all([s for s in expected if s not in rows], settings, jobs):
         rows[submission] = row | {"isolation": way.name, "file": files_of[submission]}
-        _write(out, columns, (rows[s] for s in expected if s in rows))
+        _write(out, columns, [*others, *(rows[s] for s in expected if s in rows)])
         if feedback:
             files.write_text(feedback / f"{submission.student}_{submission.assignment}.txt", text)
         yield rows[submission]
+
+
+def _earlier(out: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Read a grade book: its rows by student and assignment."""
+    try:
+        with out.open(newline="", encoding="utf-8") as file:
+            return {(row["student"], row["assignment"]): row for row in csv.DictReader(file)}
+    except (KeyError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{out.name} is no grade book that --resume can go on with: name another --out") from error
 
 
 def _write(out: Path, columns: list[str], rows: Iterable[dict[str, Any]]) -> None:

@@ -12,8 +12,15 @@ SOLUTIONS = "book/coursework/solutions/"
 LEFT_OUT = ("book/coursework/teachers.md", "tests/coursework/")
 FOLDED = re.compile(r"^(:{3,})\{dropdown\} (?:Solution of|What a good answer).*?^\1\n+", re.M | re.S)
 """A solution on a page."""
-FOR_TEACHERS = re.compile(r"^.*(?:coursework/teachers$|<teachers>).*\n", re.M)
+FOR_TEACHERS = re.compile(r"^.*(?:coursework/teachers$|<teachers>|coursework/teachers\.md).*\n", re.M)
 """A line that leads to the page for teachers."""
+
+REPLACED = {
+    "{doc}`coursework/teachers`": "The teachers' copy",
+    " Solutions are folded: look at them after you have passed.": "",
+    "coursework with solutions": "coursework with stubs",
+}
+"""What the copy says elsewhere."""
 
 
 def stub(solution: str) -> str:
@@ -44,7 +51,9 @@ def copy(folder: Path) -> int:
         shutil.copy2(top / name, target)
         if name.startswith(SOLUTIONS):
             target.write_text(stub(target.read_text(encoding="utf-8")), encoding="utf-8")
-        elif name in ("_toc.yml", "book/index.md") or re.fullmatch(r"book/coursework/.*\.md", name):
+        elif name in ("_toc.yml", "README.md", "book/index.md") or re.fullmatch(r"book/coursework/.*\.md", name):
             text = FOR_TEACHERS.sub("", FOLDED.sub("", target.read_text(encoding="utf-8")))
-            target.write_text(text.replace("{doc}`coursework/teachers`", "the teachers' copy"), encoding="utf-8")
+            for before, after in REPLACED.items():
+                text = text.replace(before, after)
+            target.write_text(text, encoding="utf-8")
     return len(names)

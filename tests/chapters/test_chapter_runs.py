@@ -8,7 +8,6 @@ import evidence
 import pandas as pd
 import pytest
 from fresh_modules import forget
-from jinja2 import UndefinedError
 
 from fedleak_book import paths
 from fedleak_book.commands import experiments as commands
@@ -226,9 +225,13 @@ def test_notes_stand_with_their_values_or_alone(recorded, tiny):
     assert rest.strip() == "### How far it goes\n\n[In the chapter](#fig-far).\n\nUp to −1.5."
 
 
-def test_a_note_with_a_name_that_nothing_defines_is_an_error(recorded, tiny):
-    (tiny / "notebooks/tiny/notes.md").write_text("# fig-far: How far it goes\n\nUp to {{ claims }}.")
-    with pytest.raises(UndefinedError, match="claims"):
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("Up to {{ claims }}.", "claims"), ("{{ 1 / 0 }}", "zero"), ("{{ run", "end"), ("# No anchor", "# No anchor")],
+)
+def test_a_mistake_in_a_note_is_named_with_its_place(recorded, tiny, text, says):
+    (tiny / "notebooks/tiny/notes.md").write_text(f"# fig-far: How far it goes\n\n{text}")
+    with pytest.raises(ValueError, match=f"tiny.*{says}"):
         page("tiny")
 
 

@@ -2,9 +2,13 @@
 
 import csv
 
+import pandas as pd
+import pytest
 from typer.testing import CliRunner
 
 from fedleak import cli
+from fedleak_book.coursework.grading import Settings, grade
+from fedleak_book.coursework.sandbox import Way
 
 GRADES = """student,assignment,points,max,seconds,error
 ada,llg,8,10,1.0,
@@ -37,3 +41,17 @@ def test_another_file_is_refused(tmp_path):
     done = CliRunner().invoke(cli.app, ["coursework", "gradebook", str(tmp_path / "grades.csv"), "out.csv"])
     assert done.exit_code == 1
     assert "not what `fedleak grade` writes" in done.stderr
+
+
+def test_grades_of_other_assignments_and_students_stay(tmp_path):
+    out, settings = tmp_path / "grades.csv", Settings(5.0, way=Way(""))
+    for student, name in (("ada", "llg"), ("ada", "lia_sa"), ("grace", "lia_sa")):
+        folder = tmp_path / student
+        (folder / student).mkdir(parents=True, exist_ok=True)  # nothing is handed in, so that nothing runs
+        assert len(list(grade(folder, out, settings, [name, name], resume=True))) == 1
+    rows = pd.read_csv(out, dtype=str)
+    assert [*(rows["student"] + " " + rows["assignment"])] == ["ada llg", "ada lia_sa", "grace lia_sa"]
+    assert {"llg", "lia_sa"} <= {name.partition(".")[0] for name in rows}
+    out.write_bytes(b"\xfc")
+    with pytest.raises(ValueError, match=r"grades\.csv is no grade book"):
+        list(grade(tmp_path / "ada", out, settings, ["llg"], resume=True))

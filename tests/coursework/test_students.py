@@ -29,7 +29,7 @@ def test_the_copy_has_no_solutions(tmp_path):
         assert copied == stub(solution) == stub(copied) != solution
         assert f"/book/_generated/{name}.py" in text
         assert len(re.findall(r"^:{3,}$", text, re.M)) == len(re.findall(r"^:{3,}\{", text, re.M))
-    for page in ("_toc.yml", "book/index.md", "book/coursework/index.md"):
+    for page in ("_toc.yml", "README.md", "book/index.md", "book/coursework/index.md"):
         assert not re.search("coursework/teachers|<teachers>", (tmp_path / "course" / page).read_text(encoding="utf-8"))
     with pytest.raises(FileExistsError):
         copy(tmp_path / "course")
