@@ -199,13 +199,17 @@ add("clipped norm", False, backward=lambda m: nn.utils.clip_grad_norm_(m.paramet
 add("SCAFFOLD", False, splits=4, backward=lambda m: [p.grad.add_(0.02) for p in m.parameters()])
 
 
-@torch.no_grad()
-def bounded(model, _):
-    for p in model.parameters():
-        p.clamp_(-0.1, 0.1)
+@loop("lookahead", False)
+def _(model, optimiser, x, y, saw):
+    """Half of each step is taken back, so that the change is still a multiple of SGD's."""
+    slow = [p.detach().clone() for p in model.parameters()]
 
+    @torch.no_grad()
+    def step_back(model, _):
+        for p, before in zip(model.parameters(), slow, strict=True):
+            p.copy_(before.lerp_(p, 0.5))
 
-add("weights clamped after the step", False, after=bounded)
+    plain(after=step_back)(model, optimiser, x, y, saw)
 
 
 add("two steps a batch", False, splits=1, after=lambda _, optimiser: optimiser.step())
