@@ -1,12 +1,10 @@
 """The command line: what it passes on, what it prints, and how it fails."""
 
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-import fedleak_book.pages
 from fedleak import cli
 from fedleak_book.experiments import cluster
 from fedleak_book.pages import notebooks
@@ -22,16 +20,6 @@ def executed(monkeypatch):
     calls = []
     monkeypatch.setattr(notebooks, "execute", lambda *asked: calls.append(asked) or Path("out.ipynb"))
     return calls
-
-
-def test_a_missing_extra_says_what_to_type(monkeypatch):
-    monkeypatch.setitem(sys.modules, "papermill", None)
-    monkeypatch.delitem(sys.modules, "fedleak_book.pages.notebooks", raising=False)
-    monkeypatch.delattr(fedleak_book.pages, "notebooks", raising=False)
-    result = invoke("run", "llg")
-    assert result.exit_code == 1
-    assert "pip install 'fedleak[book]'" in result.stderr
-    assert result.stderr.count("\n") == 1
 
 
 def test_run_passes_everything_on(executed, monkeypatch):

@@ -3,11 +3,9 @@
 import json
 import re
 
-import generated
 import overview
 import pandas as pd
 import pytest
-from values import cells
 
 from fedleak_book import paths
 from fedleak_book.evidence import published
@@ -85,31 +83,3 @@ def test_every_erratum_leads_to_its_chapter(paper):
     page = overview.errata([paper])
     assert ERRATA["about"][paper] in page
     assert len(re.findall(r"^: ", page, re.M)) == len(ERRATA[paper])
-
-
-# --- the tables --------------------------------------------------------------------------------------------------
-
-
-def row(verdict="differs", grade="A", **changes):
-    fields = {"item": "Table I, MNIST", "metric": "ASR", "difference": -0.1, "tolerance": 0.05, "blocks": []}
-    return fields | {"verdict": verdict, "grade": grade, "beyond": False, "of": "printed"} | changes
-
-
-def papers(*rows):
-    return [{"chapter": "llg", "title": "LLG", "rows": list(rows)}]
-
-
-def test_the_scoreboard_in_short_keeps_grades_and_ours_apart():
-    alone = ("agrees within the tolerance", "A")
-    judgements = [("agrees", "A"), alone, ("differs", "A"), ("open", "D"), ("not attempted", "")]
-    table = cells(
-        generated.scoreboard_in_short(
-            papers(*(row(*judgement) for judgement in judgements), row("agrees", beyond=True, of="beyond"))
-        )
-    )
-    assert table[0][2:5] == ["agrees", "agrees within the tolerance", "better"]
-    assert table[0][5:] == ["differs", "open", "depends", "not attempted"]
-    assert table[1] == ["[LLG](/notebooks/llg.ipynb)", "A", "1", "1", "·", "1", "·", "·", "·"]
-    assert table[2][1:] == ["D", "·", "·", "·", "·", "1", "·", "·"]
-    assert table[3][1:] == ["–", "·", "·", "·", "·", "·", "·", "1"]
-    assert table[4][:3] == ["[LLG](/notebooks/llg.ipynb), our own extensions", "A", "1"]

@@ -81,19 +81,3 @@ def test_choices_are_of_settings_that_the_paper_leaves_open(paper):
         assert any(row.get(choice.setting) == LOST for row in lost), choice.setting
     for choice in declared.transports:
         assert set(choice.tables) <= tables.keys()
-
-
-# --- other code --------------------------------------------------------------------------------------------------
-
-
-def test_what_the_comparison_says_is_what_is_recorded():
-    page = (paths.root() / "book" / "compared.md").read_text(encoding="utf-8")
-    fig7, variants = (
-        pd.read_csv(paths.recorded(chapter) / f"{name}.csv") for chapter, name in (("llg", "fig7"), ("rlu", "variants"))
-    )
-    asr = fig7.query("algorithm == 'FedSGD' and level == 0.8").groupby("defence")["asr"].mean()
-    assert f"{asr['sparse']:.2f} of the labels under compression as described and {asr['released']:.2f}" in page
-    lost = -variants.query("form == 'released code'").groupby("setting")["gain"].mean()
-    trained = lost.drop("untrained")
-    assert (len(trained), lost["untrained"]) == (10, 0)
-    assert f"by {trained.min():.2f} to {trained.max():.2f} in ten settings on trained networks" in page
