@@ -22,7 +22,7 @@ def imported_files(modules: Iterable[str]) -> list[Path]:
         name = waiting.pop()
         if name not in files and (file := file_of(name)) is not None:
             files[name] = file
-            waiting += _imports(name, file)
+            waiting += _imports(name, file, file.stat().st_mtime_ns)
     return sorted(set(files.values()))
 
 
@@ -45,9 +45,14 @@ def code_of(module: str) -> str:
     return ast.unparse(tree)
 
 
-def _imports(module: str, file: Path) -> Iterator[str]:
-    """Yield the modules that a module imports, wherever in it, some of them several times."""
-    for node in ast.walk(_tree(file, file.stat().st_mtime_ns)):
+@cache
+def _imports(module: str, file: Path, written: int) -> frozenset[str]:
+    """Return the modules that a module imports, wherever in it."""
+    return frozenset(_each_import(module, _tree(file, written)))
+
+
+def _each_import(module: str, tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
