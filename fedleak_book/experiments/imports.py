@@ -22,7 +22,7 @@ def imported_files(modules: Iterable[str]) -> list[Path]:
         name = waiting.pop()
         if name not in files and (file := file_of(name)) is not None:
             files[name] = file
-            waiting += _imports(name, file, file.stat().st_mtime_ns)
+            waiting += _imports(name, file)
     return sorted(set(files.values()))
 
 
@@ -45,19 +45,14 @@ def code_of(module: str) -> str:
     return ast.unparse(tree)
 
 
-@cache
-def _imports(module: str, file: Path, written: int) -> frozenset[str]:
-    """Return the modules that a module imports, wherever in it."""
-    return frozenset(_each_import(module, _tree(file, written)))
-
-
-def _each_import(module: str, tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _imports(module: str, file: Path) -> Iterator[str]:
+    """Yield the modules that a module imports, wherever in it, some of them several times."""
+    for node in _importing(file, file.stat().st_mtime_ns):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from (_definer(node.module or "", alias.name) for alias in node.names)
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "import_module":
+        elif isinstance(node, ast.Call):
             yield from _made_up(module, node.args[0])
 
 
@@ -67,7 +62,7 @@ def _definer(module: str, name: str) -> str:
         return f"{module}.{name}"
     file = file_of(module)
     if file is not None and file.name == "__init__.py":
-        for node in ast.walk(_tree(file, file.stat().st_mtime_ns)):
+        for node in _importing(file, file.stat().st_mtime_ns):
             if isinstance(node, ast.ImportFrom) and any((a.asname or a.name) == name for a in node.names):
                 original = next(a.name for a in node.names if (a.asname or a.name) == name)
                 return _definer(node.module or "", original)
@@ -86,5 +81,12 @@ def _made_up(module: str, name: ast.expr) -> Iterator[str]:
 
 
 @cache
-def _tree(file: Path, _written: int) -> ast.Module:
-    return ast.parse(file.read_bytes())
+def _importing(file: Path, _written: int) -> list[ast.Import | ast.ImportFrom | ast.Call]:
+    """Return the statements and calls of a file that import."""
+    nodes = ast.walk(ast.parse(file.read_bytes()))
+    return [
+        node
+        for node in nodes
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        or (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "import_module")
+    ]
