@@ -93,7 +93,7 @@ def lines(rows: Any, columns: Mapping[str, str]) -> Iterator[dict[str, str]]:
         yield {name: form.format_map(values) for name, form in columns.items()}
 
 
-def each(rows: Any, form: str, separator: str = ", ") -> str:
+def per_row(rows: Any, form: str, separator: str = ", ") -> str:
     """Return one piece of text per row, a format of its values."""
     return separator.join(form.format_map(values) for values in values_of(rows))
 
@@ -109,11 +109,11 @@ def rounded(frame: pd.DataFrame, form: str = ".2f") -> pd.DataFrame:
 
 ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True)
 ENVIRONMENT.filters |= {
-    "each": each,
     "ends": ends,
     "enumerated": enumerated,
     "f": formatted,
     "lines": lines,
+    "per_row": per_row,
     "rounded": rounded,
     "table": markdown,
     "tally": tally,

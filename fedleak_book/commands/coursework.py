@@ -34,8 +34,6 @@ def gradebook(
     system: Annotated[Literal["canvas", "moodle"], typer.Option(help="Learning platform.")] = "canvas",
 ) -> None:
     """Write the grade book for the import of Canvas or Moodle: the folders' names are the students' logins there."""
-    if not grades.is_file():
-        raise FileNotFoundError(f"no file {str(grades)!r}")  # before anything that takes seconds to import
     from fedleak_book.coursework.gradebook import write
 
     write(grades, system, out)

@@ -1,17 +1,19 @@
 """The grade book in the forms that Canvas and Moodle import: a row for each student, a column for each assignment."""
 
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from fedleak import files
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 UNGRADED = "not graded"
 """What an entry's error begins with if the machine's fault kept it from being graded: it has no points, not zero."""
 NEEDED = {"student", "assignment", "points", "max", "error"}
 
 
-def convert(grades: Path, system: str) -> pd.DataFrame:
+def convert(grades: Path, system: str) -> "pd.DataFrame":
     """Return what ``"canvas"`` or ``"moodle"`` imports of the CSV file that `fedleak grade` wrote.
 
     Folders' names are students' logins. Canvas finds assignments by title; Moodle's import asks for the columns. Raises
@@ -19,6 +21,8 @@ def convert(grades: Path, system: str) -> pd.DataFrame:
     """
     if not grades.is_file():
         raise FileNotFoundError(f"no file {str(grades)!r}")
+    import pandas as pd  # takes a second, and the grader needs none of it
+
     try:
         rows = pd.read_csv(grades, dtype=str, keep_default_na=False)
     except ValueError as error:  # pandas' parser's, and of a file that is no text

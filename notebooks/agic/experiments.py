@@ -87,7 +87,7 @@ CHOICES = Experiment(
     **QUALITY | dict(by=("iteration", "final")),
 )
 IN_TRAINING_MODE = WIDE | dict(batch_norm=OWN) | TO_THE_END
-CHOICES_TRAINING_MODE = dataclasses.replace(  # one attack under four names; an image takes 40 minutes of a core
+CHOICES_TRAINING_MODE = dataclasses.replace(  # one attack under four names; three images took 96 minutes of a core
     CHOICES,
     name="choices_training_mode",
     paper=grid(**IN_TRAINING_MODE, method="DLG-Adam", schedule=[*DESCENTS]),

@@ -1,6 +1,6 @@
 """AGIC: Tables II and III and Fig. 8, attacks on FedAvg updates of several steps and epochs; ImageNet's large images.
 
-An iteration on ResNet-50 takes a second or more on a processor. A trained ResNet-50 is not at hand: SqueezeNet 1.1 with
+An iteration on ResNet-50 takes a second or more on a processor. A trained ResNet-50 is not available offline: SqueezeNet 1.1 with
 published weights stands in for it, in the folder that ``FEDLEAK_DATA`` names.
 """
 

@@ -28,7 +28,7 @@ EXTRA = {
 }
 
 
-def noted_round(server, x, y):
+def round_with_gradients(server, x, y):
     """Run a round; return the clients' updates, and each step's bias gradient from the logits, [client, step, n]."""
     logits = []
     handle = server.model.register_forward_hook(lambda *a: logits.append(a[2].detach()))
@@ -48,7 +48,7 @@ def identity(ctx, seed, name, data):
     for _ in range(3):
         index = torch.randint(len(images), (3, 5, 16), generator=generator)
         x, y = images.x[index].double(), images.y[index]
-        updates, gradients = noted_round(server, x, y)
+        updates, gradients = round_with_gradients(server, x, y)
         for k, update in enumerate(updates):
             h = server.history(k, bias)
             by_eq_16 = h - LR * server.scheme.weights().to(gradients) @ gradients[k]

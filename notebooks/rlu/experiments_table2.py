@@ -126,7 +126,7 @@ def padded(images):
 def with_fewer_images(
     ctx, seed, net, data, activation, batch_size, alpha, steps, lr, classes
 ):
-    """Score a round with all images in so many classes, and with as few as CIFAR-10 or CIFAR-100 has here."""
+    """Score a round with all images, divided into `classes` classes, and with as few as CIFAR-10 or CIFAR-100 has here."""
     split = c.split_images(ctx, data)
     whole, test = (split_classes(padded(images), classes) for images in split)
     how, scheme = (net, activation, batch_size, alpha), Scheme("fedavg", lr, steps)
@@ -145,7 +145,7 @@ QUICK = dict(
 
 
 def at_every_rate(name, trial, n_classes, data, **fixed):
-    """Declare ten steps of VGG-16 at every learning rate, in so many classes."""
+    """Declare ten steps of VGG-16 at every learning rate, with `n_classes` classes."""
     tens, whole = n_classes == 10, trial is first_round
     sizes = dict(batch_size=64, alpha=0.5) if tens else dict(batch_size=256, alpha=0.1)
     sizes |= dict(activation=["relu", "elu" if tens else "selu"], lr=RATES)

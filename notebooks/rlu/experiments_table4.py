@@ -15,8 +15,12 @@ from notebooks.rlu.experiments_table2 import LENET, first_round
 
 def scheme(name, level, momentum, regularisation):
     """Return a scheme with its parameters as settings."""
-    of = dict(momentum=momentum, regularisation=regularisation)
-    return dict(name=name, level=level, **of)
+    return {
+        "name": name,
+        "level": level,
+        "momentum": momentum,
+        "regularisation": regularisation,
+    }
 
 
 MILD = [scheme("fedprox", "mild", 0.0, 0.1), scheme("sgdm", "mild", 0.1, 0.0)]
@@ -31,7 +35,7 @@ SGDM = [scheme("sgdm", "mild", momentum, 0.0) for momentum in (0.1, 0.3, 0.5)]
 FEDPROX = [scheme("fedprox", "mild", 0.0, xi) for xi in (0.001, 0.01, 0.1, 1.0)]
 
 
-def each(settings, **more):
+def extended(settings, **more):
     """Return settings of some schemes, with some more in each."""
     return [setting | more for setting in settings]
 
@@ -65,14 +69,14 @@ def schemes(ctx, seed, data, name, level, momentum, regularisation, rounds):
 TABLE4 = Experiment(
     "table4",
     schemes,
-    quick=each(STRONG, data="mnist5k", rounds=1)
-    + each(DRIFT, data="mnist5k", rounds=3),
+    quick=extended(STRONG, data="mnist5k", rounds=1)
+    + extended(DRIFT, data="mnist5k", rounds=3),
     paper=[
         setting
         for data in ("mnist", "svhn", "cifar10")
-        for setting in each(MILD + STRONG, data=data, rounds=1)
+        for setting in extended(MILD + STRONG, data=data, rounds=1)
     ]
-    + each(STRONG + DRIFT + OTHER, data="mnist", rounds=3),
+    + extended(STRONG + DRIFT + OTHER, data="mnist", rounds=3),
     trials=(1, 3),
     fixed=dict(net="lenet", batch_size=32, steps=10, alpha=0.5, stage=0) | ROUND,
     **RULED | dict(values=IACC),
@@ -82,8 +86,8 @@ FIRST = dict(lr=0.01, activation="relu", steps=10, rounds=1)
 TABLE4_CHOICES = Experiment(
     "table4_choices",
     first_round,
-    quick=each(SGDM[:2], data="mnist5k"),
-    paper=each([*SGDM, STRONG[1], *FEDPROX, STRONG[0]], data="svhn"),
+    quick=extended(SGDM[:2], data="mnist5k"),
+    paper=extended([*SGDM, STRONG[1], *FEDPROX, STRONG[0]], data="svhn"),
     trials=(1, 20),
     fixed=LENET | FIRST,
     tables="table4",
@@ -92,16 +96,16 @@ TABLE4_CHOICES = Experiment(
 TABLE4_STRONG = dataclasses.replace(  # 60 networks where 20 left a verdict open
     TABLE4_CHOICES,
     name="table4_strong",
-    quick=each(STRONG[:1], data="mnist5k"),
-    paper=each(STRONG[1:], data="svhn"),
+    quick=extended(STRONG[:1], data="mnist5k"),
+    paper=extended(STRONG[1:], data="svhn"),
     trials=(1, 60),
 )
 VGG16 = dict(data="cifar100", net="vgg16-quarter", batch_size=256)
 TABLE4_CIFAR100 = dataclasses.replace(
     TABLE4_CHOICES,
     name="table4_cifar100",
-    quick=each(MILD[:1], data="photos", net="lenet", batch_size=8),
-    paper=each(MILD + STRONG, **VGG16),
+    quick=extended(MILD[:1], data="photos", net="lenet", batch_size=8),
+    paper=extended(MILD + STRONG, **VGG16),
     trials=(1, 3),
     fixed=dict(alpha=0.1) | FIRST | dict(stage=0, clients=1),
 )

@@ -58,10 +58,10 @@ def computed(scheduler, function, *calls):
 
 
 def test_rows_of_a_cluster_are_those_of_one_process(tmp_path, scheduler):
-    here, there = rows(tmp_path / "here"), rows(tmp_path / "there", scheduler)
-    pd.testing.assert_frame_equal(there, here)
-    assert there.attrs["datasets"] == here.attrs["datasets"] != []
-    pd.testing.assert_frame_equal(rows(tmp_path / "there"), here)  # all from the cache, and by the same code
+    local, remote = rows(tmp_path / "local"), rows(tmp_path / "remote", scheduler)
+    pd.testing.assert_frame_equal(remote, local)
+    assert remote.attrs["datasets"] == local.attrs["datasets"] != []
+    pd.testing.assert_frame_equal(rows(tmp_path / "remote"), local)  # all from the cache, and by the same code
 
 
 @pytest.mark.slow
@@ -75,9 +75,9 @@ def test_a_worker_that_is_killed_in_a_trial_changes_no_row(tmp_path):
         return trial(ctx, seed, a)
 
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as workers:
-        there = rows(tmp_path / "there", workers.scheduler_address, deadly)
+        remote = rows(tmp_path / "remote", workers.scheduler_address, deadly)
     assert killed.exists()
-    pd.testing.assert_frame_equal(there, rows(tmp_path / "here"))
+    pd.testing.assert_frame_equal(remote, rows(tmp_path / "local"))
 
 
 def test_one_trial_at_a_time_in_a_worker_process(scheduler):

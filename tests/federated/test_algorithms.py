@@ -10,6 +10,7 @@ from torch import nn
 
 from fedleak.federated import Scheme, Server
 from fedleak.federated.algorithms import SCHEMES
+from notebooks.rlu.experiments import round_with_gradients
 
 rates = st.floats(1e-3, 0.5)
 
@@ -25,16 +26,6 @@ def network(generator, sizes):
     for p in model.parameters():
         p.data = torch.randn(p.shape, generator=generator, dtype=torch.float64)
     return model
-
-
-def round_with_gradients(server, x, y):
-    """Run a round and note each client's bias gradients as the softmax less the labels, ``[client, step, n]``."""
-    logits = []
-    handle = server.model.register_forward_hook(lambda *a: logits.append(a[2].detach()))
-    updates = server.round(x, y)
-    handle.remove()
-    p = torch.stack(logits).unflatten(0, y.shape[:2]).softmax(-1)
-    return updates, (p - nn.functional.one_hot(y, p.shape[-1])).mean(2)
 
 
 @pytest.mark.parametrize("name", SCHEMES)
