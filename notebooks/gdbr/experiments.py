@@ -167,7 +167,7 @@ FIG3 = Experiment(
     "fig3",
     by_batch_size,
     quick=pairs(False, ["lenet", "resnet18-conv"]),
-    paper=pairs(True, NETS[:4]),
+    paper=pairs(True, NETS[:4], large=30),
     fixed=BELOW | dict(scheme="subclassed", composition=COMPOSITION["subclassed"]),
     **BASELINES,
 )
@@ -222,7 +222,8 @@ FIG4 = Experiment(
     "fig4",
     by_layer,
     quick=grid(data=["mnist5k", "photos"], init=INITS),
-    paper=grid(data=["mnist", "svhn", "cifar10"], init=INITS),
+    paper=grid(data=["mnist", "cifar10"], init=INITS)
+    + grid(data="svhn", init=INITS, trials=40),
     fixed=MLP | dict(scale="raw"),
     tables=("fig4", "fig5b"),
     **LAYERS,

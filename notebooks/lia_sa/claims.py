@@ -114,8 +114,8 @@ for id, statistic, filters in (
 def says(id, recipe, statistic, reading="", wide=None, **filters):
     """Add a claim about Fig. 6, a statistic of LnAcc-target by level and batch size, for every choice of constants."""
     kind = DIFFERENCE if wide else MEAN
-    if id in ("noise-literal-16", "noise-literal-64", "strong-literal-16"):
-        for rule in (recipe, "log", *SPACED):
+    if id.startswith("noise") or id in ("strong-literal-16", "strong-vector-16"):
+        for rule in (recipe, "log", *SPACED) if recipe == "literal" else (recipe,):
             cell = {**filters, "net": "resnet18", "recipe": rule}
             claim(f"fig6-{id}", statistic, of="fig6_trials", filters=cell, kind=kind)
     for rule in (recipe, *SPACED, "log") if recipe == "literal" else (recipe,):

@@ -57,7 +57,7 @@ FIG6_CONSTANTS = dataclasses.replace(
     + grid(
         **SAME, defence="compression", level=LEVELS["compression"], batch_size=[16, 64]
     )
-    + grid(**SAME, defence=ONE, level=[0.2, 0.4, 0.8], batch_size=[16, 64], trials=3),
+    + grid(**SAME, defence=ONE, level=[0.2, 0.4, 0.8], batch_size=[16, 64], trials=30),
     trials=(1, 20),
     tables=("fig6",),
 )
@@ -68,7 +68,9 @@ FIG6_TRIALS = dataclasses.replace(  # enough trials for a bound of 0.9
     FIG6_CONSTANTS,
     name="fig6_trials",
     paper=grid(**NOISY, **EVERY, level=1e-3, batch_size=[16, 64])
-    + grid(**NOISY, **EVERY, level=1e-2, batch_size=16),
+    + grid(**NOISY, **EVERY, level=1e-2, batch_size=16)
+    + grid(**NOISY, recipe="vector", level=1e-3, batch_size=[16, 64])
+    + grid(**NOISY, recipe="vector", level=1e-2, batch_size=16, trials=100),
     trials=(1, 40),
 )
 TABLE1_TRIALS = dataclasses.replace(  # the baselines of Table I on CIFAR-10

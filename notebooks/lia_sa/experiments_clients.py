@@ -224,9 +224,7 @@ FIG6 = Experiment(
     quick=defences(["literal", "vector"], "photos", [16, 64])
     + together("photos", 16, 0.8, trials=1),
     paper=defences(RECIPES, "cifar10", [16, 64, 256, 1024])
-    + together("cifar10", 16, 0.8, trials=10)
-    + together("cifar10", 16, [0.0, 0.2, 0.4], trials=3)
-    + together("cifar10", 64, LEVELS["compression"], trials=3),
+    + together("cifar10", [16, 64], LEVELS["compression"], trials=30),
     trials=(2, 20),
     values=dict(target=MEAN, all=MEAN, b_err=NUMBER, floor=NUMBER),
     facts=("images", "held", "gradients", "constants"),

@@ -105,7 +105,7 @@ FIG4_FACES = dataclasses.replace(  # more networks than five
     name="fig4_faces",
     quick=grid(data="patterns-5", algorithm="FedAvg"),
     paper=grid(data="celeba-hair", algorithm="FedAvg"),
-    trials=(2, 10),
+    trials=(2, 30),
     version=1,
     tables="fig4",
 )

@@ -136,8 +136,9 @@ FIG1 = Experiment(
     "fig1",
     along_training,
     quick=grid(data="mnist5k", stage=[0.0, 0.3, 0.6, 0.86]),
-    paper=[s for d, stages in TARGETS.items() for s in grid(data=d, stage=stages)],
-    trials=(1, 3),
+    paper=grid(data="mnist", stage=TARGETS["mnist"], trials=3)
+    + [s for d in ("svhn", "cifar10") for s in grid(data=d, stage=TARGETS[d])],
+    trials=(1, 24),
     fixed=dict(net="lenet", batch_size=32, steps=10, alpha=0.5, training="central")
     | ROUND,
     **RULED | dict(values=SCORES | dict(train=ACCURACY, held_out=ACCURACY)),
