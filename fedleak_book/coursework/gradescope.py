@@ -57,7 +57,10 @@ def results(name: str, folder: Path, settings: Settings, student: str = "") -> d
 
 def student(metadata: Path) -> str:
     """Return the numbers that Gradescope gives the students of a submission; "" where it gives none."""
-    submission = json.loads(metadata.read_text(encoding="utf-8")) if metadata.is_file() else {}
+    try:
+        submission = json.loads(metadata.read_text(encoding="utf-8")) if metadata.is_file() else {}
+    except ValueError as error:
+        raise ValueError(f"{metadata.name}, which Gradescope writes beside a submission, is no JSON") from error
     return " ".join(sorted(str(user["id"]) for user in submission.get("users", [])))
 
 

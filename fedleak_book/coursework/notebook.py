@@ -3,10 +3,11 @@
 As in a notebook, a cell that fails does not stop those after it.
 """
 
+import contextlib
 import re
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,26 @@ _IMPORT = re.compile(r"^from IPython(?:\.\w+)* import get_ipython[ \t\r]*$", re.
 """Exported notebooks have this line, and it would replace our session's `get_ipython`."""
 
 
+class Unreadable(ValueError):
+    """A file that should be a notebook and is none."""
+
+
 def run(path: Path, data: bytes, module: Any) -> BaseException | None:
     """Run a file, whose error is raised, or a session's cells, of which the first error is returned.
 
-    Raises `ValueError` if a notebook cannot be read.
+    Raises `Unreadable` if a notebook cannot be read. The working directory is afterwards what it was.
     """
     text = data.decode("utf-8", "replace")
     if path.suffix != ".ipynb" and not _EXPORTED.search(text):
         exec(compile(data, str(path), "exec"), vars(module))
         return None
+    with contextlib.chdir("."):  # `%cd` moves this process
+        return _run_cells(path, _notebook(data) if path.suffix == ".ipynb" else _exported(text), module)
+
+
+def _run_cells(path: Path, cells: Iterable[tuple[int, int, str]], module: Any) -> BaseException | None:
     shell, failure = _session(module), None
-    for cell, line, source in _notebook(data) if path.suffix == ".ipynb" else _exported(text):
+    for cell, line, source in cells:
         blank = re.match(r"(?:[ \t]*\n)*", source)[0].count("\n")  # type: ignore[index]  # IPython takes them off
         name = f"{path}:{cell}:{line + blank}"
         shell.compile.get_code_name = lambda *_, name=name: name
@@ -61,7 +71,7 @@ def _notebook(data: bytes) -> Iterator[tuple[int, int, str]]:
             notebook = nbformat.reads(data.decode("utf-8"), as_version=4)
         sources = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     except Exception as error:
-        raise ValueError("this file is not a notebook that can be read") from error
+        raise Unreadable("this file is not a notebook that can be read") from error
     yield from ((number, 0, source) for number, source in enumerate(sources, 1))
 
 

@@ -64,6 +64,7 @@ class Submission:
                 "cell": cell,
                 "line": line,
                 "text": " ".join(str(error).split())[:200],
+                "unreadable": isinstance(error, notebook.Unreadable),
                 "importing": error is self.error or error is self.failure,
             }
 
@@ -78,6 +79,8 @@ def value_of(reply: Any, function: str, file: str = "the file") -> Any:
             raise Trouble(f"`{function}` changes its argument {first}", hint)
         case {"missing": True}:
             raise Trouble(f"`{function}` is not there, or raises NotImplementedError", status="not written")
+        case {"unreadable": True}:
+            raise Trouble(f"{file} is not a notebook that can be read", status="error")
         case {"raised": str(kind), "line": int() | None as line, "cell": int(cell), "text": str(text)}:
             is_builtin = isinstance(
                 getattr(builtins, kind, None), type

@@ -4,6 +4,7 @@ import functools
 import json
 import socket
 import time
+from pathlib import Path
 from types import ModuleType
 
 import nbformat
@@ -102,9 +103,11 @@ MAGICS = "%matplotlib inline\n!exit 1\nx = !ls\ndisplay(1)\nget_ipython().config
 def test_a_notebook_with_magics_is_checked(tmp_path):
     solution = SOLUTION.read_text(encoding="utf-8")
     timed = solution.replace("def counts", "#CUT\ndef counts").split("#CUT\n")
+    timed[0], here = f"%cd {tmp_path}\n{timed[0]}", Path.cwd()
     notebook = tmp_path / "lia_sa.ipynb"
     notebook.write_text(in_cells(MAGICS, timed[0], "%%time\n" + timed[1]))
     assert check("lia_sa", notebook, show=False).passed
+    assert Path.cwd() == here
 
 
 def test_a_notebooks_error_names_cell_and_line(tmp_path):
@@ -114,7 +117,7 @@ def test_a_notebooks_error_names_cell_and_line(tmp_path):
     assert "`system` raised NameError (cell 2, line 3)" in first.message
     file.write_text('{"cells": 3}')
     first, *_ = check("lia_sa", file, show=False).outcomes
-    assert (first.status, first.detail) == ("error", "this file is not a notebook that can be read")
+    assert (first.status, first.message) == ("error", "lia_sa.ipynb is not a notebook that can be read")
 
 
 def test_bad_input_is_refused(tmp_path):
