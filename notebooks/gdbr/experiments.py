@@ -45,7 +45,9 @@ COMPOSITION = {
 def initialisations(full):
     """Networks, all of them in full, with the paper's weights and with PyTorch's own."""
     nets = list(PAIRS) if full else ["lenet", "mlp6", "resnet18-conv"]
-    return pairs(full, nets, large=20, init=INITS)
+    settings = pairs(full, nets, large=20, init=INITS)
+    deep = {"net": "resnet50-conv-imagenet", "init": "positive"}
+    return [s | {"trials": 24} if s.items() >= deep.items() else s for s in settings]
 
 
 def compositions(ctx, seed, net, data, init):
