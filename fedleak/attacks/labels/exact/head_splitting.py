@@ -46,7 +46,7 @@ MAX_MISFIT = 0.01
 """Largest deviation of the samples' joint solution from the equations of G, as entries of a unit matrix."""
 STARTING_LABELS, LABELS_PER_SAMPLE = 64, 8
 """Fewest labels from which a search starts, and labels per sample; it takes those with the gradient's longest rows."""
-MAX_PRODUCTS, PRODUCTS_PER_SECOND = 2e11, 4e8
+MAX_PRODUCTS, PRODUCTS_PER_SECOND = 2e11, 1e9
 """Most products of one search, as `products` counts them, and how many a core makes in a second."""
 MAX_LOGITS_AT_ONCE = 2**22
 """Largest number of logits that a search holds in memory."""
@@ -90,9 +90,9 @@ def solve_samples(space: SampleSpace, weight: Tensor, labels: Tensor, start: Ten
     logits_per_z = weight @ space.inputs
     logits_per_coordinate = logits_per_z @ free_directions
     coordinates, damping = (start - space.middle) @ free_directions, torch.full_like(start[:, :1], 0.01)
-
-    def project_out_errors(vectors: Tensor) -> Tensor:
-        return vectors - space.errors @ (space.errors.T @ vectors)
+    pairs_of_logits = _row_products(logits_per_coordinate, logits_per_coordinate)
+    errors_by_logits = _row_products(space.errors, logits_per_coordinate)
+    samples, free = space.errors.shape[1], free_directions.shape[1]
 
     def evaluate(coordinates: Tensor) -> tuple[Tensor, ...]:
         z = space.middle + coordinates @ free_directions.T
@@ -100,27 +100,37 @@ def solve_samples(space: SampleSpace, weight: Tensor, labels: Tensor, start: Ten
         norm = (p - onehot).norm(dim=1, keepdim=True)
         unit_error = (p - onehot) / norm  # else an error near 0 would nearly lie in the span without being a solution
         product_residual = (z * (unit_error * norm @ space.scaled_errors.T)).sum(1, keepdim=True) - 1
-        return (
-            z,
-            p,
-            norm,
-            unit_error,
-            torch.cat([project_out_errors(unit_error[..., None])[..., 0], product_residual], 1),
-        )
+        error_residual = unit_error - (unit_error @ space.errors) @ space.errors.T
+        return z, p, norm, unit_error, torch.cat([error_residual, product_residual], 1)
 
     state = evaluate(coordinates)
     for _ in range(ITERATIONS):
         z, p, norm, unit_error, residual = state
-        p_slopes = p[..., None] * (logits_per_coordinate - (p @ logits_per_coordinate)[:, None])
-        along_error = torch.einsum("kn,knb->kb", unit_error, p_slopes)[:, None]
-        error_slopes = (p_slopes - unit_error[..., None] * along_error) / norm[..., None]
+        # The slopes of p are S = diag(p) (L - 1 m^T), L the logits' and m their mean by p. S, [n, B] for every start,
+        # is not formed: S^T S and U^T S are products of p^2 and p with the rows of L L^T and U L^T, class by class.
+        mean = p @ logits_per_coordinate
+
+        def along_slopes(vectors: Tensor) -> Tensor:
+            weights = vectors * p  # noqa: B023, called in this step alone
+            return weights @ logits_per_coordinate - weights.sum(1, keepdim=True) * mean  # noqa: B023
+
+        squares = p.square()
+        across = (squares @ logits_per_coordinate)[..., None] * mean[:, None]
+        curvature = (squares @ pairs_of_logits).view(-1, free, free) - across - across.mT
+        curvature = curvature + squares.sum(1)[:, None, None] * mean[..., None] * mean[:, None]
+        along_error = along_slopes(unit_error)
+        in_span = (p @ errors_by_logits).view(-1, samples, free) - (p @ space.errors)[..., None] * mean[:, None]
+        in_span = in_span - (unit_error @ space.errors)[..., None] * along_error[:, None]
+        error_slopes = curvature - along_error[..., None] * along_error[:, None] - in_span.mT @ in_span
         product_slopes = (unit_error * norm @ space.scaled_errors.T) @ free_directions
-        product_slopes = product_slopes + torch.einsum("kn,knb->kb", z @ space.scaled_errors, p_slopes)
-        jacobian = torch.cat([project_out_errors(error_slopes), product_slopes[:, None]], 1)
-        normal = jacobian.mT @ jacobian
+        product_slopes = product_slopes + along_slopes(z @ space.scaled_errors)
+        normal = error_slopes / norm[..., None].square() + product_slopes[..., None] * product_slopes[:, None]
+        error_residual, product_residual = residual[:, :-1], residual[:, -1:]
+        slope = along_slopes(error_residual) - (unit_error * error_residual).sum(1, keepdim=True) * along_error
+        slope = slope / norm + product_slopes * product_residual
         diagonal = normal.diagonal(dim1=1, dim2=2)  # Marquardt's damping, relative to each unknown's curvature
         system = normal + torch.diag_embed(damping * diagonal + 1e-30)
-        step = torch.linalg.solve_ex(system, jacobian.mT @ residual[..., None]).result.squeeze(-1)
+        step = torch.linalg.solve_ex(system, slope[..., None]).result.squeeze(-1)
         new_state = evaluate(coordinates - step)
         is_better = new_state[-1].square().sum(1, keepdim=True) < residual.square().sum(
             1, keepdim=True
@@ -130,6 +140,11 @@ def solve_samples(space: SampleSpace, weight: Tensor, labels: Tensor, start: Ten
         pairs = zip(new_state, state, strict=True)
         state = tuple(torch.where(is_better.view(-1, *[1] * (new.dim() - 1)), new, old) for new, old in pairs)
     return state[0], state[-1].norm(dim=1)
+
+
+def _row_products(left: Tensor, right: Tensor) -> Tensor:
+    """Return the outer products of the rows, ``[n, a b]``."""
+    return (left[:, :, None] * right[:, None]).flatten(1)
 
 
 def search_samples(
