@@ -223,7 +223,10 @@ FIG6 = Experiment(
     defended,
     quick=defences(["literal", "vector"], "photos", [16, 64])
     + together("photos", 16, 0.8, trials=1),
-    paper=defences(RECIPES, "cifar10", [16, 64, 256, 1024])
+    paper=[
+        s | dict(trials=30 if s["defence"] == "compression" else 20)
+        for s in defences(RECIPES, "cifar10", [16, 64, 256, 1024])
+    ]
     + together("cifar10", [16, 64], LEVELS["compression"], trials=30),
     trials=(2, 20),
     values=dict(target=MEAN, all=MEAN, b_err=NUMBER, floor=NUMBER),
