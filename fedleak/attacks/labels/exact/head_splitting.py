@@ -116,10 +116,10 @@ def solve_samples(space: SampleSpace, weight: Tensor, labels: Tensor, start: Ten
 
         squares = p.square()
         across = (squares @ logits_per_coordinate)[..., None] * mean[:, None]
-        curvature = (squares @ pairs_of_logits).view(-1, free, free) - across - across.mT
+        curvature = (squares @ pairs_of_logits).view(len(p), free, free) - across - across.mT
         curvature = curvature + squares.sum(1)[:, None, None] * mean[..., None] * mean[:, None]
         along_error = along_slopes(unit_error)
-        in_span = (p @ errors_by_logits).view(-1, samples, free) - (p @ space.errors)[..., None] * mean[:, None]
+        in_span = (p @ errors_by_logits).view(len(p), samples, free) - (p @ space.errors)[..., None] * mean[:, None]
         in_span = in_span - (unit_error @ space.errors)[..., None] * along_error[:, None]
         error_slopes = curvature - along_error[..., None] * along_error[:, None] - in_span.mT @ in_span
         product_slopes = (unit_error * norm @ space.scaled_errors.T) @ free_directions
