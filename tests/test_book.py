@@ -41,7 +41,7 @@ def test_fragments_are_written_again_when_what_they_are_made_of_has_changed(tmp_
     def written_again(path, text=None):
         path.write_text(text) if text else path.unlink()
         before = len(calls)
-        fragments.write(None)
+        fragments.write()
         return len(calls) > before
 
     assert written_again(top / "page.md", "first build")

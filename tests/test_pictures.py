@@ -10,6 +10,7 @@ import matplotlib as mpl
 import narrow
 import pytest
 import sliders
+from jinja2 import Template
 from matplotlib.figure import Figure
 
 from fedleak_book import paths
@@ -30,8 +31,10 @@ def test_the_committed_picture_is_of_todays_records(make):
     assert unescape(drawn[1]) == make().says()
 
 
-def test_the_committed_readme_is_of_todays_records():
-    assert findings.BETWEEN.search(read("README.md"))[0] == findings.in_the_readme()
+def test_the_readme_has_the_front_pages_first_finding_with_todays_numbers():
+    title, text = re.search(r"card\} (A malicious.*)\n!\[.*\n\n(.*) \{ref\}", read("book", "index.md")).groups()
+    numbers = {"clients": findings.clients().numbers}
+    assert f"**{title}.** {Template(text).render(finding=numbers)} (" in read("README.md")
 
 
 # --- schematics --------------------------------------------------------------------------------------------------

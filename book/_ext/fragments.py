@@ -1,16 +1,19 @@
 """Write the generated fragments before Sphinx reads the pages that include them.
 
-Each module below has a function `fragments` that returns them by name, Markdown ones without its suffix. One whose rows
-are not recorded is a warning, and the book is built with warnings as errors.
+Each module below has a function `fragments` that returns them by name, Markdown ones without its suffix. A dictionary
+holds the numbers of a page's sentences, which name them as in ``{{ finding.relu.more }}``. One whose rows are not
+recorded is a warning, and the book is built with warnings as errors.
 """
 
 import hashlib
+import json
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 import generated
 from sphinx.application import Sphinx
+from sphinx.config import Config
 from sphinx.util import logging
 
 from fedleak_book import paths
@@ -28,7 +31,14 @@ STAMP = generated.GENERATED / "inputs.txt"
 """The hash of what the fragments were made of, and their files."""
 
 
-def write(_: Sphinx) -> None:
+def prepare(_: Sphinx, config: Config) -> None:
+    """Write the fragments, and give the pages their numbers."""
+    write()
+    numbers = generated.GENERATED.glob("*.json")
+    config.myst_substitutions = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in numbers}
+
+
+def write() -> None:
     """Write every fragment if anything that they are made of has changed; one that comes out the same keeps its date.
 
     Sphinx reads a page again whose fragments have another date.
@@ -47,8 +57,10 @@ def write(_: Sphinx) -> None:
             logger.warning("%s", error, type="fedleak")
             complete = False
             continue
-        for name, text in fragments.items():
-            path = generated.GENERATED / (name if "." in name else f"{name}.md")
+        for name, content in fragments.items():
+            is_text = isinstance(content, str)
+            text = content if is_text else json.dumps(content, ensure_ascii=False)
+            path = generated.GENERATED / (name if "." in name else f"{name}.{'md' if is_text else 'json'}")
             names.add(path.name)
             if not path.is_file() or path.read_text(encoding="utf-8") != text:
                 path.write_text(text, encoding="utf-8")
@@ -80,5 +92,5 @@ def _sources() -> Iterator[Path]:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect to Sphinx."""
-    app.connect("builder-inited", write)
+    app.connect("config-inited", prepare)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
