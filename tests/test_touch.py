@@ -15,7 +15,9 @@ def file(tmp_path_factory):
     """The front page's part with its script and style, as a page."""
     static = paths.root() / "book" / "_static"
     css, script = ((static / name).read_text(encoding="utf-8") for name in ("custom.css", "touch.js"))
-    html = touch.fragment().removeprefix("```{raw} html").removesuffix("```\n")
+    front = (paths.root() / "book" / "index.md").read_text(encoding="utf-8")
+    html = touch.fragments()["touch"].removeprefix("```{raw} html").removesuffix("```\n")
+    html += front[front.index('<p class="control"') : front.index("</figure>")]
     text = f"<!doctype html><title>x</title><style>{css}</style>{html}<script>{script}</script>"
     path = tmp_path_factory.mktemp("touch") / "page.html"
     path.write_text(text, encoding="utf-8")

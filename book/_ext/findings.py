@@ -105,7 +105,8 @@ def guess() -> Finding:
     printed = printed[printed["net"].isin(["lenet", "alexnet", "vgg11"])]
     names = {name: "GDBR, printed: " * (name == "mnist") + title(name) for name in ("mnist", "svhn", "cifar10")}
     lines = means(printed, "insacc", "scheme", "data", names).loc[["random", "uniform"]]
-    (low, high), (low_even, high_even) = lines.agg(["min", "max"], axis=1).mul(100).round().astype(int).to_numpy().tolist()
+    ends = lines.agg(["min", "max"], axis=1).mul(100).round().astype(int)
+    (low, high), (low_even, high_even) = ends.to_numpy().tolist()
     even = even_guess(seed=0).set_index("classes")  # the chapter's own table
     free, many = even.loc[10], even.loc[100]
     lines["even-split baseline"] = free

@@ -8,6 +8,7 @@ import base64
 import io
 import json
 from html import escape
+from typing import Any
 
 import torch
 from matplotlib import image
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from fedleak import data, intervals, metrics
 from fedleak.attacks.labels import llg
 from fedleak.models import HeadPass, build, head_pass
+from fedleak_book.evidence.results import Number
+from notebooks.show import prose
 
 EACH = 4
 """Digits of each class."""
@@ -61,8 +64,8 @@ def picture(pixels: Tensor) -> str:
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
 
 
-def first_batch(cache: HeadPass, y: Tensor) -> str:
-    """Return sentences on the label that LLG gets wrong in the first batch."""
+def first_batch(cache: HeadPass, y: Tensor) -> dict[str, Any]:
+    """Return the numbers of the sentences on the label that LLG gets wrong in the first batch."""
     batch, n_classes = torch.tensor(START), cache.probabilities.shape[1]
     size, truth = len(batch), metrics.counts(y[batch], n_classes)
     sums = cache.row_sums(batch[None], y[batch][None])[0]
@@ -71,19 +74,18 @@ def first_batch(cache: HeadPass, y: Tensor) -> str:
     most, next_most = truth.argsort(descending=True)[:2].tolist()
     assert (inferred - truth)[[most, next_most]].tolist() == [1, -1], "the sentences are about another batch"
     mass = cache.inputs.sum(1)[batch] / size
-    lowers = float((mass * (1 - cache.probabilities[batch, y[batch]])).mean())
-    raises = float((mass * cache.probabilities[batch, most])[y[batch] != most].mean())
-    return (
-        "<summary>Why is one label of the first batch wrong?</summary>The attack of this demo, LLG, estimates that one"
-        f" sample lowers the sum of its class by {-impact:.2f}. In truth one sample lowers the sum of its class by"
-        f" {lowers:.2f}, and each sample of another class raises that sum by {raises:.2f}. The sum of class {most} is"
-        f" {sums[most]:.2f}. By LLG's estimate this takes {sums[most] / impact:.1f} samples of the class, but the"
-        f" batch has {truth[most]}. So LLG gives class {most} one label too many, and class {next_most} one too few."
-    ).replace("is -", "is −")
+    numbers = {
+        "impact": -impact,
+        "lowers": (mass * (1 - cache.probabilities[batch, y[batch]])).mean(),
+        "raises": (mass * cache.probabilities[batch, most])[y[batch] != most].mean(),
+        "sum": sums[most],
+    }
+    words = {name: f"{Number(value):.2f}" for name, value in numbers.items()}
+    return words | {"takes": f"{sums[most] / impact:.1f}", "most": most, "has": int(truth[most]), "next": next_most}
 
 
-def fragment() -> str:
-    """Return the attack as a part of a Markdown page."""
+def fragments() -> dict[str, Any]:
+    """Return the beginning of the demo, which the page goes on with, and the numbers of the page's sentences."""
     model, x, y = digits()
     cache = head_pass(model.double(), x.double())
     choice = "".join(
@@ -91,31 +93,14 @@ def fragment() -> str:
         ' width="28" height="28"></button>'
         for i, (label, pixels) in enumerate(zip(y.tolist(), x, strict=True))
     )
-    settings = escape(json.dumps({"most": MOST, "few": FEW, "start": START, "digits": exported(cache, y)}), quote=True)
-    mean, low, high = accuracy(cache, y)
-    return raw(
+    settings = escape(json.dumps({"most": MOST, "few": FEW, "start": START, "digits": exported(cache, y)}))
+    demo = raw(
         f'<figure class="drawing touch" data-settings="{settings}">'
         '<p class="control" hidden><b>1. You are the client: choose the images of your batch.</b> '
         '<button type="button" class="random">Random batch</button> <button type="button" '
         'class="clear">Clear</button></p>'
-        f'<div class="choice" hidden role="toolbar" aria-label="digits to choose from, with the arrow keys">{choice}'
-        '</div><p class="control" hidden><b>Your batch</b> stays on your device. Choose an image to take it out.</p>'
-        '<div class="batch" hidden role="toolbar" aria-label="your batch"></div>'
-        "<p><b>2. The server sees one number per class:</b> a sum over the last layer's gradient.</p>"
-        '<svg viewBox="0 0 440 226" role="img" hidden></svg>'
-        '<p class="control" hidden><label><b>3. You are the server: infer the labels.</b> '
-        '<input type="range" min="0" step="1"> <output></output></label></p>'
-        f'<p class="status" aria-live="polite"></p><noscript>Trying it needs JavaScript.</noscript>'
-        f"<details>{first_batch(cache, y)}</details>"
-        "<figcaption>Sums of the last layer's gradient by class. Outlines: the sums in the update. Filled: what is"
-        " left of each sum after LLG has subtracted one sample's estimated share per inferred label; orange is"
-        f" negative. The network is an untrained LeNet; all is computed in this page. The button <i>Random"
-        " batch</i> picks a few digits at random and draws only from these, so a batch often has an image twice. Over"
-        f" {TRIED:,} such batches LLG infers {100 * mean:.1f}&nbsp;% of the labels (95&nbsp;% interval:"
-        f" {100 * low:.1f} to {100 * high:.1f}&nbsp;%).</figcaption></figure>"
+        f'<div class="choice" hidden role="toolbar" aria-label="digits to choose from, with the arrow keys">{choice}</div>'
     )
-
-
-def fragments() -> dict[str, str]:
-    """Return the fragment by name."""
-    return {"touch": fragment()}
+    mean, low, high = (prose(f"{share:.1%}") for share in accuracy(cache, y))
+    numbers = {"tried": f"{TRIED:,}", "mean": mean, "low": low.removesuffix("\u00a0%"), "high": high}
+    return {"touch": demo, "demo": first_batch(cache, y) | numbers}
