@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from fedleak import data
 from fedleak.data.sources import DOWNLOADS
 from fedleak_book import paths
 from fedleak_book.evidence import published, scoreboard
-from fedleak_book.evidence.scoreboard import DECIDED, DEPENDS, DIFFERS, GRADES, NOT_ATTEMPTED, OPEN
 from fedleak_book.pages import notebooks
 
 logger = logging.getLogger(__name__)
@@ -47,57 +45,6 @@ def comparisons() -> list[dict[str, Any]]:
                 continue
             chapters.append({"chapter": chapter, "title": title, "rows": rows})
     return chapters
-
-
-def scoreboard_in_short(papers: list[dict[str, Any]]) -> str:
-    """Count the values by verdict, one row per paper and grade; our own extensions have rows of their own."""
-    rows = []
-    for paper in papers:
-        for beyond in (False, True):
-            mine = [row for row in paper["rows"] if (row["beyond"] if beyond else scoreboard.is_counted(row))]
-            name = f"[{paper['title']}](/notebooks/{paper['chapter']}.ipynb)" + beyond * ", our own extensions"
-            for grade in (*GRADES, ""):
-                count = Counter(row["verdict"] for row in mine if row["grade"] == grade)
-                words = (*DECIDED, OPEN, DEPENDS, NOT_ATTEMPTED)
-                if count:
-                    rows.append({"Chapter": name, "Grade": grade or "–"} | {w: count[w] or "·" for w in words})
-    return table(pd.DataFrame(rows))
-
-
-ADAPTED = {"rlu": ("LLG+", "ZLG+")}
-"""By paper, attacks that it compares with in a form for several steps that it does not print."""
-
-
-def in_one_sentence(papers: list[dict[str, Any]]) -> str:
-    """Count the papers' values that have a verdict, by grade."""
-    rows = [row for paper in papers for row in paper["rows"] if scoreboard.is_counted(row)]
-    by = Counter((row["grade"], row["verdict"]) for row in rows)
-    parts = []
-    for grade, place in (
-        ("A", "at the paper's own settings"),
-        ("B", "at every plausible choice of what the paper does not print"),
-        ("C", "with fewer images, by effects that were measured elsewhere"),
-    ):
-        by_verdict = {word: by[grade, word] for word in DECIDED}
-        parts.append(
-            f"{sum(by_verdict.values())} {place} (" + ", ".join(f"{n} {w}" for w, n in by_verdict.items() if n) + ")"
-        )
-    differ = [
-        row["metric"].endswith(ADAPTED.get(paper["chapter"], ("no attack",)))
-        for paper in papers
-        for row in paper["rows"]
-        if scoreboard.is_counted(row) and row["verdict"] == DIFFERS and row["grade"] in ("A", "B", "C")
-    ]
-    remark = (
-        f"Of the {len(differ)} that differ, {sum(differ)} are of LLG+ and ZLG+ in RLU's tables, "
-        "which do not print how these attacks are adapted to several steps. "
-    )
-    return (
-        f"The papers print {len(rows)} different values. With a verdict: {'; '.join(t for t in parts if t[0] != '0')}. "
-        f"{remark * any(differ)}{sum(row['verdict'] == DEPENDS for row in rows)} depend on choices that the papers do "
-        "not print. The others were measured at other settings, are open, or were not attempted; the reasons follow "
-        "below."
-    )
 
 
 def data_sets() -> str:
@@ -164,11 +111,7 @@ def up_to_date(path: Path, *sources: Path) -> bool:
 def fragments() -> dict[str, str]:
     """Return the fragments; the examples of an audit, which take a while, only when their sources have changed."""
     papers = comparisons()
-    fragments = {
-        "scoreboard_in_short": scoreboard_in_short(papers),
-        "in_one_sentence": in_one_sentence(papers),
-        "data_sets": data_sets(),
-    }
+    fragments = {"data_sets": data_sets()}
     sources = [path for path in (paths.root() / "fedleak").rglob("*") if path.suffix in (".py", ".j2")]
     for name, report in (("audit", audit), ("flower", flower)):
         example = paths.root() / "book" / f"{name}_example.py"

@@ -1,7 +1,7 @@
-"""The obstacles to a decision, errata, tests of the transports and dates of the tolerances: one fragment each."""
+"""Counts of the scoreboard, errata, tests of the transports and dates of the tolerances: one fragment each."""
 
 import tomllib
-from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
@@ -9,12 +9,14 @@ from generated import comparisons
 from render import link, table
 
 from fedleak_book import paths
-from fedleak_book.evidence import effects, published
-from fedleak_book.evidence.scoreboard import is_counted
+from fedleak_book.evidence import effects, published, scoreboard
+from fedleak_book.evidence.scoreboard import BEYOND, DECIDED, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN, PRINTED
 from fedleak_book.evidence.verdicts import BLOCKS
 from fedleak_book.pages import notebooks
 
 Row = dict[str, Any]
+ADAPTED = ("LLG+", "ZLG+")
+"""Attacks that RLU's paper compares with in a form for several steps that it does not print."""
 WHEN = {
     "none": "no row of the experiment existed",
     "earlier": "rows of it existed, which were recorded anew since",
@@ -27,15 +29,44 @@ def read(name: str) -> dict[str, Any]:
     return tomllib.loads((paths.root() / "data" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def in_the_way(papers: list[Row]) -> str:
+def every(papers: list[Row]) -> pd.DataFrame:
+    """Return the papers' values, predictions and our own extensions, a row each, the papers in the book's order."""
+    rows = [row | {"Paper": paper["title"], "chapter": paper["chapter"]} for paper in papers for row in paper["rows"]]
+    frame = pd.DataFrame(rows)
+    return frame.assign(Paper=pd.Categorical(frame["Paper"], frame["Paper"].unique()))
+
+
+def cross_table(values: pd.DataFrame, rows: list[str], column: str, order: Iterable[str], zero: object = 0) -> str:
+    """Count values by some of their columns: a row for each combination of the first ones, the last one's beside it."""
+    counts = pd.crosstab([values[name] for name in rows], values[column]).reindex(columns=[*order], fill_value=0)
+    return table(counts.replace(0, zero).reset_index())
+
+
+def in_the_way(values: pd.DataFrame) -> str:
     """Count, by paper, the obstacles between values and a verdict of grade A; a value may have several."""
-    lines = []
-    for paper in papers:
-        rows = [row for row in paper["rows"] if is_counted(row)]
-        blocks = Counter(block for row in rows for block in row["blocks"])
-        nothing = sum(not row["blocks"] for row in rows)
-        lines.append({"Paper": paper["title"], "nothing": nothing, **{k: blocks[k] or "·" for k in BLOCKS}})
-    return table(pd.DataFrame(lines))
+    each = values.explode("blocks").fillna({"blocks": "nothing"})
+    return cross_table(each, ["Paper"], "blocks", ("nothing", *BLOCKS), "·")
+
+
+def in_short(values: pd.DataFrame) -> str:
+    """Count the values by verdict, one row per paper and grade; our own extensions have rows of their own."""
+    link = "[" + values["Paper"].astype(str) + "](/notebooks/" + values["chapter"] + ".ipynb)"
+    chapter = link + values["of"].map({BEYOND: ", our own extensions"}).fillna("")
+    names = pd.Categorical(chapter, [name for _, of in chapter.groupby(values["Paper"]) for name in sorted(of.unique())])
+    shown = values.assign(Chapter=names, Grade=values["grade"].replace("", "–"))
+    return cross_table(shown, ["Chapter", "Grade"], "verdict", (*DECIDED, OPEN, DEPENDS, NOT_ATTEMPTED), "·")
+
+
+def counted(values: pd.DataFrame) -> dict[str, Any]:
+    """Count the papers' values, by grade those that have a verdict, and of those that differ the adapted attacks'."""
+    numbers: dict[str, Any] = scoreboard.count(values.to_dict("records"))
+    for grade in "ABC":
+        verdicts = {word: numbers[grade][word] for word in DECIDED if numbers[grade][word]}
+        words = ", ".join(f"{n} {word}" for word, n in verdicts.items())
+        numbers[grade] = {"count": sum(verdicts.values()), "verdicts": words}
+    differ = values[(values["verdict"] == DIFFERS) & values["grade"].isin([*"ABC"])]
+    adapted = (differ["chapter"] == "rlu") & differ["metric"].str.endswith(ADAPTED)
+    return numbers | {"differ": len(differ), "adapted": int(adapted.sum())}
 
 
 def errata(chapters: list[str]) -> str:
@@ -67,25 +98,18 @@ def backtests(papers: list[Row]) -> str:
     return table(pd.DataFrame(rows))
 
 
-def written(papers: list[Row]) -> str:
-    """Count the values whose tolerance was written before rows of ours existed, and the others."""
-    every = {paper["title"]: Counter(row["rows"] for row in paper["rows"]) for paper in papers}
-    lines = [{"Paper": name, **{text: entry[key] for key, text in WHEN.items()}} for name, entry in every.items()]
-    total = sum(every.values(), Counter[str]())
-    return (
-        f"{sum(total.values())} values and claims have a tolerance. {total['none']} were written down before any row "
-        f"of their experiment existed. The other {sum(total.values()) - total['none']} are claims of the papers' texts "
-        "that were entered later; their entries in `data/published/` say which rows existed then.\n\n"
-        + table(pd.DataFrame(lines))
-    )
-
-
-def fragments() -> dict[str, str]:
+def fragments() -> dict[str, Any]:
     """Return the fragments by name."""
     papers = comparisons()
+    values = every(papers)
+    printed = values[values["of"] == PRINTED]
+    tolerances = {"all": len(values), "before": int((values["rows"] == "none").sum())}
     return {
-        "in_the_way": in_the_way(papers),
+        "in_the_way": in_the_way(printed),
+        "scoreboard_in_short": in_short(values[values["of"].isin([PRINTED, BEYOND])]),
+        "papers": counted(printed),
         "errata": errata(notebooks.chapters()),
         "backtests": backtests(papers),
-        "written": written(papers),
+        "written": cross_table(values.replace({"rows": WHEN}), ["Paper"], "rows", WHEN.values()),
+        "tolerances": tolerances | {"later": tolerances["all"] - tolerances["before"]},
     }
