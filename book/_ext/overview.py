@@ -52,8 +52,8 @@ def in_short(values: pd.DataFrame) -> str:
     """Count the values by verdict, one row per paper and grade; our own extensions have rows of their own."""
     link = "[" + values["Paper"].astype(str) + "](/notebooks/" + values["chapter"] + ".ipynb)"
     chapter = link + values["of"].map({BEYOND: ", our own extensions"}).fillna("")
-    names = pd.Categorical(chapter, [name for _, of in chapter.groupby(values["Paper"]) for name in sorted(of.unique())])
-    shown = values.assign(Chapter=names, Grade=values["grade"].replace("", "–"))
+    names = [name for _, of in chapter.groupby(values["Paper"]) for name in sorted(of.unique())]
+    shown = values.assign(Chapter=pd.Categorical(chapter, names), Grade=values["grade"].replace("", "–"))
     return cross_table(shown, ["Chapter", "Grade"], "verdict", (*DECIDED, OPEN, DEPENDS, NOT_ATTEMPTED), "·")
 
 

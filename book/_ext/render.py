@@ -1,4 +1,4 @@
-"""Render cards, references and drawn figures for the pages, and escape Markdown."""
+"""Render references and drawn figures for the pages, and escape Markdown."""
 
 import io
 import re
@@ -30,12 +30,6 @@ def link(text: str, anchor: str | None) -> str:
     if not role:
         return f"[{text}](#{anchor})"
     return "Eq. " * (role == "eq") + f"{{{role}}}`{anchor}`"
-
-
-def cards(frame: pd.DataFrame, columns: str) -> str:
-    """Return a card for each row, its ``title`` and ``text``; ``columns`` side by side ("1 2": narrow, wide)."""
-    parts = [f":::{{grid-item-card}} {row.title}\n{row.text}\n:::\n" for row in frame.itertuples()]
-    return "\n".join([f"::::{{grid}} {columns}\n:gutter: 3\n", *parts, "::::\n"])
 
 
 def save(draw: Callable[[], Figure], path: Path, **metadata: str) -> None:

@@ -99,7 +99,8 @@ def fragments() -> dict[str, Any]:
         '<p class="control" hidden><b>1. You are the client: choose the images of your batch.</b> '
         '<button type="button" class="random">Random batch</button> <button type="button" '
         'class="clear">Clear</button></p>'
-        f'<div class="choice" hidden role="toolbar" aria-label="digits to choose from, with the arrow keys">{choice}</div>'
+        '<div class="choice" hidden role="toolbar" aria-label="digits to choose from, with the arrow keys">'
+        f"{choice}</div>"
     )
     mean, low, high = (prose(f"{share:.1%}") for share in accuracy(cache, y))
     numbers = {"tried": f"{TRIED:,}", "mean": mean, "low": low.removesuffix("\u00a0%"), "high": high}
