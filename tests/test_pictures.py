@@ -65,7 +65,7 @@ def test_schematics_have_a_description_and_the_pages_colours_and_size(path):
 def test_one_frame_is_visible_at_first_and_all_have_descriptions(name):
     assert name in notebooks.chapters()
     slider = sliders.SLIDERS[name]()
-    html = sliders.fragment(slider)
+    html = slider.html()
     hidden = [bool(attribute) for attribute in re.findall(r'<div class="frame" data-at="[^"]+"( hidden)?>', html)]
     assert [i for i, is_hidden in enumerate(hidden) if not is_hidden] == [0]
     assert len(hidden) == len(slider.frames) >= 5

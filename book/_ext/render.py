@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 

@@ -21,11 +21,6 @@ SLIDERS: dict[str, Callable[[], Slider]] = {
 }
 
 
-def fragment(slider: Slider) -> str:
-    """Return a slider as a part of a Markdown page."""
-    return raw(slider.html())
-
-
 def fragments() -> dict[str, str]:
     """Return the fragments by name."""
-    return {f"slider-{name}": fragment(make()) for name, make in SLIDERS.items()}
+    return {f"slider-{name}": raw(make().html()) for name, make in SLIDERS.items()}

@@ -1,6 +1,6 @@
 """Elements of a slider's drawings."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
@@ -18,28 +18,41 @@ def bar(x: float, base: float, height: float, width: float, kind: str) -> str:
     )
 
 
-def rule(y: float, start: float = 30, end: float = WIDTH - 10) -> str:
+def rule(y: float, start: float = 30, opacity: float = 1) -> str:
     """Return a horizontal line."""
-    return f'<path class="axis" d="M{start:.0f} {y:.1f}H{end:.0f}"/>'
+    return f'<path class="axis" d="M{start:.0f} {y:.1f}H{WIDTH - 10}" opacity="{opacity}"/>'
 
 
 def chart(
-    names: tuple[str, str], most: float, ticks: Iterable[float], classes: Iterable[tuple[float, str, int]]
+    name: str,
+    values: Tensor,
+    kinds: Iterable[str],
+    ticks: Iterable[float],
+    most: float,
+    marks: Tensor | None = None,
+    samples: tuple[str, Sequence[int]] | None = None,
 ) -> str:
-    """Return a bar per class, up or down from zero, of at most `most`, and below it a dot for each of its samples.
+    """Return a bar of a kind per value, up or down from zero, of at most `most`.
 
-    `names` are those of the bars and of the dots; a class has the value and the kind of its bar, and its samples.
+    `marks` are dotted lines across the bars. `samples` are the name of a line below and each class's number there, a
+    dot for each.
     """
-    parts = [text(10, 14, names[0], "start"), text(10, FLOOR + 16, "class", "start")]
-    parts.append(text(10, FLOOR + 34, names[1], "start"))
+    step = 560 / len(values)
+    parts = [text(10, 14, name, "start")]
     for y in ticks:
-        parts.append(text(64, 104 - 80 * y / most, f"{y:+g}".replace("-", "−") if y else "0", "end"))
-        parts.append(
-            f'<path class="axis" d="M70 {100 - 80 * y / most:.1f}h{WIDTH - 80}" opacity="{0.25 if y else 1}"/>'
-        )
-    for i, (value, kind, samples) in enumerate(classes):
-        parts.append(bar(86 + i * 54, 100, 80 * value / most, 34, kind))
-        parts += [text(103 + i * 54, FLOOR + 16, i), text(103 + i * 54, FLOOR + 34, "●" * samples)]
+        height = 100 - 80 * y / most
+        parts += [text(64, height + 4, f"{y:+.3g}".replace("-", "−") if y else "0", "end")]
+        parts += [rule(height, 70, 0.25 if y else 1)]
+    for i, (value, kind) in enumerate(zip(values.tolist(), kinds, strict=True)):
+        parts.append(bar(70 + (i + 0.1) * step, 100, 80 * value / most, 0.7 * step, kind))
+        if len(values) <= 10:
+            parts.append(text(70 + (i + 0.45) * step, FLOOR + 16, i))
+    for i, mark in enumerate([] if marks is None else marks.tolist()):
+        line = f"M{70 + i * step:.1f} {100 - 80 * mark / most:.1f}h{0.9 * step:.1f}"
+        parts.append(f'<path class="line line-3" d="{line}"/>')
+    if samples:
+        parts += [text(10, FLOOR + 16, "class", "start"), text(10, FLOOR + 34, samples[0], "start")]
+        parts += [text(70 + (i + 0.45) * step, FLOOR + 34, "●" * number) for i, number in enumerate(samples[1])]
     return "".join(parts)
 
 
@@ -48,10 +61,9 @@ def pairs(recovered: Tensor, truth: Tensor, start: float, width: float, most: fl
     step = width / len(truth)
     for i, (true_count, recovered_count) in enumerate(zip(truth.tolist(), recovered.tolist(), strict=True)):
         x = start + i * step
-        for k, (value, kind) in enumerate(
-            ((true_count, "truth"), (recovered_count, "hit" if true_count == recovered_count else "miss"))
-        ):
-            yield bar(x + k * step * 0.4, FLOOR, 120 * min(value / most, 1), step * 0.36, kind)
+        kind = "hit" if true_count == recovered_count else "miss"
+        yield bar(x, FLOOR, 120 * min(true_count / most, 1), step * 0.36, "truth")
+        yield bar(x + step * 0.4, FLOOR, 120 * min(recovered_count / most, 1), step * 0.36, kind)
         yield text(x + step * 0.4, FLOOR + 17, i)
         if step > 40:
             yield text(x + step * 0.4, FLOOR + 34, f"{true_count}/{recovered_count}")

@@ -3,14 +3,13 @@
 import math
 
 import torch
-from render import number
-from slides import FLOOR, WIDTH, Frame, Slider, bar, chart, pairs, text
+from slides import FLOOR, Frame, Slider, chart, pairs, text
 from torch import Tensor
 
 from fedleak import data
 from fedleak.attacks.labels import confidence, gdbr, lia_sa, llg, rlu
 from fedleak.attacks.labels.counts import round_to_total, solve
-from fedleak.data import compose, draw
+from fedleak.data import Images, compose, draw
 from fedleak.federated import Update, fedavg, fedsgd
 from fedleak.federated.aggregation import FixedPoint, plain_sum
 from fedleak.metrics import counts
@@ -22,35 +21,34 @@ TWO_STEPS = 0
 """Seed of the client whose update is taken apart by RLU."""
 
 
+def unbalanced(images: Images, size: int, seed: int) -> Images:
+    """Return a batch in which half of the labels are of one class."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = compose("unbalanced", size, images.n_classes, 1, generator)
+    return images.take(draw(images, labels, generator)[0])
+
+
 def row_sums() -> Slider:
     """LLG: the row sums of one batch of eight, from which one label's impact after the other is taken off."""
-    images = data.load("mnist5k")
-    model, size = build("cnn", images.shape, images.n_classes, seed=0), 8
-    generator = torch.Generator().manual_seed(SHOWN)
-    labels = compose("unbalanced", size, images.n_classes, 1, generator)[0]
-    drawn = images.take(draw(images, labels[None], generator)[0])
-    update = fedsgd(model, drawn.x, drawn.y)
-    g, truth = llg.class_gradients(update, model), counts(labels, images.n_classes)
-    impact = llg.gradient_impact(g, size)
+    images, size = data.load("mnist5k"), 8
+    model, drawn = build("cnn", images.shape, images.n_classes, seed=0), unbalanced(images, size, SHOWN)
+    g, truth = llg.class_gradients(fedsgd(model, drawn.x, drawn.y), model), counts(drawn.y, images.n_classes)
+    impact, most = llg.gradient_impact(g, size), float(g.abs().max())
     negative = [int(i) for i in g.argsort() if g[i] < 0]
-    most, named, frames = g.abs().max(), [], []
-
-    def drawing(taken: int | None) -> str:
-        kinds = ("hit" if i == taken else "miss" if value < 0 else "truth" for i, value in enumerate(g.tolist()))
-        classes = zip(g.tolist(), kinds, map(named.count, range(len(g))), strict=True)
-        return chart(("row sum", "count"), float(most), ticks, classes)
-
     step = 10 ** math.floor(math.log10(most))
     ticks = [k * step for k in range(-int(most / step), int(most / step) + 1, max(1, int(most / step / 2)))]
-    frames.append(Frame("0", drawing(None), f"{len(negative)} row sums of the client's update are negative"))
-    for k in range(size):
-        first = k < len(negative)
-        label = negative[k] if first else int(g.argmin())
-        g = g - impact * (torch.arange(len(g)) == label)
-        named.append(label)
-        why = "negative" if first else "the smallest"
-        frames.append(Frame(str(k + 1), drawing(label), f"label {label} is recovered: its sum is {why}"))
-    recovered = torch.bincount(torch.tensor(named), minlength=len(g))
+    words = f"{len(negative)} row sums of the client's update are negative"
+    recovered, label, frames = torch.zeros_like(truth), -1, []
+    for k in range(size + 1):
+        if k:
+            first = k <= len(negative)
+            label = negative[k - 1] if first else int(g.argmin())
+            g[label] -= impact
+            recovered[label] += 1
+            words = f"label {label} is recovered: its sum is {'negative' if first else 'the smallest'}"
+        kinds = ("hit" if i == label else "miss" if value < 0 else "truth" for i, value in enumerate(g))
+        drawing = chart("row sum", g, kinds, ticks, most, samples=("count", recovered.tolist()))
+        frames.append(Frame(str(k), drawing, words))
     right = int(torch.minimum(recovered, truth).sum())
     message = (
         "In an untrained CNN's update, each label that LLG counts (green) raises its sum by one impact;"
@@ -71,23 +69,18 @@ def system() -> Slider:
     sent = rlu.observe(update, model, None, None).target
     recovered = round_to_total(solve(matrix, sent, update.samples), update.samples)
     order = [i for i, k in enumerate(recovered.tolist()) for _ in range(k)]
-    sums = torch.nn.functional.one_hot(torch.tensor(order), len(sent)).double().cumsum(0) @ matrix.T
+    taken = torch.nn.functional.one_hot(torch.tensor(order), len(sent)).cumsum(0)
+    taken = torch.cat([torch.zeros_like(taken[:1]), taken])
+    sums = taken.double() @ matrix.T
     most = 1.1 * float(torch.cat([sums, sent[None]]).abs().max())
-
-    def drawing(taken: list[int]) -> str:
-        n = torch.bincount(torch.tensor(taken, dtype=torch.long), minlength=len(sent))
-        kinds = ("hit" if taken and i == taken[-1] else "truth" for i in range(len(sent)))
-        ticks = range(-int(most), int(most) + 1)
-        classes = zip((matrix @ n.double()).tolist(), kinds, n.tolist(), strict=True)
-        bars = chart(("push on the bias", "samples"), most, ticks, classes)
-        goals = enumerate((100 - 80 * sent / most).tolist())
-        return bars + "".join(f'<path class="line line-3" d="M{82 + i * 54} {goal:.1f}h42"/>' for i, goal in goals)
-
-    frames = [Frame("0", drawing([]), "no sample yet; the marks are the client's update")]
-    for k, label in enumerate(order):
-        off = (sums[k] - sent).abs().max()
-        words = f"after a sample of class {label} the bars differ from the marks by at most {float(off):.1f}"
-        frames.append(Frame(str(k + 1), drawing(order[: k + 1]), words))
+    ticks, words, frames = range(-int(most), int(most) + 1), "no sample yet; the marks are the client's update", []
+    for k, values in enumerate(sums):
+        if k:
+            off = float((values - sent).abs().max())
+            words = f"after a sample of class {order[k - 1]} the bars differ from the marks by at most {off:.1f}"
+        kinds = ("hit" if k and i == order[k - 1] else "truth" for i in range(len(sent)))
+        drawing = chart("push on the bias", values, kinds, ticks, most, sent, ("samples", taken[k].tolist()))
+        frames.append(Frame(str(k), drawing, words))
     right = int(torch.minimum(recovered, truth).sum())
     message = (
         "RLU looks for samples whose columns (bars) add up to the client's update (dotted marks). In this update of"
@@ -138,35 +131,18 @@ def angles() -> Slider:
     return Slider("Angle between the clients' features", message, frames)
 
 
-def gradients(values: Tensor, truth: Tensor | None, name: str) -> str:
+def gradients(name: str, values: Tensor, truth: Tensor | None) -> str:
     """Return bars of a gradient's entries on a scale of their own, the true ones as lines across them."""
-    all_values = values if truth is None else torch.cat([values, truth])
-    most, step = float(all_values.abs().max()), 560 / len(values)
-
-    def height(y: float) -> float:
-        return 105 - 75 * y / most
-
-    parts = [text(10, 14, name, "start")]
-    for y in (most, 0, -most):
-        parts.append(text(62, height(y) + 4, number(y).replace("-", "−"), "end"))
-        parts.append(f'<path class="axis" d="M68 {height(y):.1f}H{WIDTH - 10}" opacity="{0.25 if y else 1}"/>')
-    for i, value in enumerate(values.tolist()):
-        x, kind = 70 + i * step, "truth" if truth is None else "hit"
-        parts.append(bar(x + 0.1 * step, height(0), height(0) - height(value), 0.7 * step, kind))
-        if truth is not None:
-            parts.append(f'<path class="line line-3" d="M{x:.1f} {height(float(truth[i])):.1f}h{0.9 * step:.1f}"/>')
-        if len(values) <= 10:
-            parts.append(text(x + 0.45 * step, FLOOR + 17, i))
-    return "".join(parts)
+    most = float((values if truth is None else torch.cat([values, truth])).abs().max())
+    kinds = ["truth" if truth is None else "hit"] * len(values)
+    return chart(name, values, kinds, (most, 0, -most), most, truth)
 
 
 def bridged() -> Slider:
     """GDBR: a gradient on its way down to the shared layers, and up again to the withheld ones."""
     images, aux, size = data.load("mnist5k"), data.load("mnist5k", "test"), 16
     model = build("lenet", images.shape, images.n_classes, seed=0, init="positive")
-    generator = torch.Generator().manual_seed(0)
-    labels = compose("unbalanced", size, images.n_classes, 1, generator)[0]
-    drawn = images.take(draw(images, labels[None], generator)[0])
+    drawn = unbalanced(images, size, seed=0)
     truth, bridge = counts(drawn.y, images.n_classes), gdbr.Bridge(model)
     features, (first, last) = bridge.observe(aux), bridge.links
     head_inputs: list[Tensor] = []
@@ -188,23 +164,16 @@ def bridged() -> Slider:
     right = int(torch.minimum(recovered, truth).sum())
     negative = ", ".join(str(int(i)) for i in (withheld < 0).nonzero())
     named = int(outputs.softmax(1).mean(0).argmax())
+    secret = f"this gradient is withheld, because it reveals the labels {negative}; the network predicts {named}"
+    product = "their product, from shared rows and known weights"
     steps = [
-        (
-            withheld,
-            None,
-            "at the outputs",
-            f"this gradient is withheld, because it reveals the labels {negative}; the network predicts {named}",
-        ),
-        (below, None, "one layer below", f"the known last layer spreads it over {len(below)} features"),
-        (start * features.outputs, None, "gradient times feature", "their product, from shared rows and known weights"),
-        (start, below, "one layer below", f"divided by other images' mean features: {off(start, below)}"),
-        (arrived, withheld, "at the outputs", f"the last layer crossed: {off(arrived, withheld)}"),
+        ("1, client", "at the outputs", withheld, None, secret),
+        ("2, client", "one layer below", below, None, f"the known last layer spreads it over {len(below)} features"),
+        ("3, shared", "gradient times feature", start * features.outputs, None, product),
+        ("4, server", "one layer below", start, below, f"divided by other images' mean features: {off(start, below)}"),
+        ("5, server", "at the outputs", arrived, withheld, f"the last layer crossed: {off(arrived, withheld)}"),
     ]
-    places = ("1, client", "2, client", "3, shared", "4, server", "5, server")
-    frames = [
-        Frame(at, gradients(values, true, name), words)
-        for at, (values, true, name, words) in zip(places, steps, strict=True)
-    ]
+    frames = [Frame(at, gradients(name, values, true), words) for at, name, values, true, words in steps]
     drawing = text(10, 14, "true / recovered count", "start")
     drawing += "".join(pairs(recovered, truth, 70, 560, 1.2 * float(truth.max())))
     frames.append(Frame("6, server", drawing, f"minus the mean softmax, then times −{size}: {right} of {size} labels"))
