@@ -60,10 +60,10 @@ def in_short(values: pd.DataFrame) -> str:
 def counted(values: pd.DataFrame) -> dict[str, Any]:
     """Count the papers' values, by grade those that have a verdict, and of those that differ the adapted attacks'."""
     numbers: dict[str, Any] = scoreboard.count(values.to_dict("records"))
-    for grade in "ABC":
-        verdicts = {word: numbers[grade][word] for word in DECIDED if numbers[grade][word]}
+    for grade, of_grade in values["grade"].value_counts().items():
+        verdicts = {word: numbers[grade][word] for word in DECIDED if grade and numbers[grade][word]}
         words = ", ".join(f"{n} {word}" for word, n in verdicts.items())
-        numbers[grade] = {"count": sum(verdicts.values()), "verdicts": words}
+        numbers[grade] = {"all": int(of_grade), "count": sum(verdicts.values()), "verdicts": words}
     differ = values[(values["verdict"] == DIFFERS) & values["grade"].isin([*"ABC"])]
     adapted = (differ["chapter"] == "rlu") & differ["metric"].str.endswith(ADAPTED)
     return numbers | {"differ": len(differ), "adapted": int(adapted.sum())}

@@ -55,10 +55,8 @@ def chromium() -> str:
     asked = os.environ.get("CHROMIUM")
     browser = next(filter(None, map(shutil.which, [asked] if asked else NAMES)), None)
     if browser is None:
-        looked = f"CHROMIUM={asked}" if asked else f"{', '.join(NAMES)} on the PATH"
-        raise FileNotFoundError(
-            f"no Chromium found ({looked}): install one (apt install chromium), or name one in the variable CHROMIUM"
-        )
+        looked = asked or ", ".join(NAMES)
+        raise FileNotFoundError(f"no Chromium found ({looked}): apt install chromium, or name one in CHROMIUM")
     return browser
 
 
