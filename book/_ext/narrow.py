@@ -14,12 +14,13 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from sphinx.application import Sphinx
-from stacked import SVG  # which also registers the prefix of SVG
 
+SVG = "http://www.w3.org/2000/svg"
 G, PATH = f"{{{SVG}}}g", f"{{{SVG}}}path"
 WIDEST, GAP, LINE, LETTER = 360.0, 8.0, 15.0, 0.6
 """Points: the widest chart, the space between panels, a line of the legend; the width of a letter in its size."""
 IMAGE = re.compile(r'<img [^>]*src="((?:\.\./)*_images/([^"/]+)\.svg)"[^>]*/>')
+ElementTree.register_namespace("", SVG)
 ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 

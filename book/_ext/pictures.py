@@ -9,7 +9,6 @@ from html import escape
 from typing import Any
 
 from generated import comparisons
-from stacked import wide_and_tall
 
 from fedleak_book import paths
 from fedleak_book.evidence import scoreboard
@@ -48,6 +47,6 @@ def statuses(papers: list[Row]) -> str:
 def fragments() -> dict[str, str]:
     """Return the fragments by name."""
     folder = paths.root() / "book" / "figures"
-    drawn = {path.stem: wide_and_tall(path.read_text(encoding="utf-8")) for path in folder.glob("schematic-*.svg")}
-    drawn |= {name: (folder / f"{name}.svg").read_text(encoding="utf-8") for name in ("round", "cartoons")}
+    drawings = (path for name in ("schematic-*", "round", "cartoons") for path in folder.glob(f"{name}.svg"))
+    drawn = {path.stem: path.read_text(encoding="utf-8") for path in drawings}
     return {name: raw(html) for name, html in (drawn | {"statuses": statuses(comparisons())}).items()}
