@@ -3,7 +3,6 @@
 import json
 import re
 
-import overview
 import pandas as pd
 import pytest
 
@@ -18,7 +17,6 @@ NOTEBOOKS = {}  # the cells of each chapter, with those of the notebook that con
 for name in notebooks.available():
     cells_of = json.loads(paths.source_notebook(name).read_text(encoding="utf-8"))["cells"]
     NOTEBOOKS.setdefault(paths.chapter_of(name), {"cells": []})["cells"] += cells_of
-ERRATA = overview.read("errata")
 
 
 def anchors(notebook):
@@ -72,14 +70,3 @@ def test_blank_or_lost_rows_are_no_agreement():
     assert set(lost["attack"]) == {"B"}
     assert len(lost) == 10
     assert recheck.missing(table, table[table["trial"] < 3], ["net"], ["net", "attack"]).empty
-
-
-@pytest.mark.parametrize("paper", sorted(NOTEBOOKS.keys() & ERRATA.keys()))
-def test_every_erratum_leads_to_its_chapter(paper):
-    targets = anchors(NOTEBOOKS[paper])
-    for erratum in ERRATA[paper]:
-        assert erratum["see"], erratum["where"]
-        assert {anchor for _, anchor in erratum["see"]} <= targets, erratum["where"]
-    page = overview.errata([paper])
-    assert ERRATA["about"][paper] in page
-    assert len(re.findall(r"^: ", page, re.M)) == len(ERRATA[paper])

@@ -1,4 +1,4 @@
-"""Counts of the scoreboard, errata, tests of the transports and dates of the tolerances: one fragment each."""
+"""Counts of the scoreboard, tests of the transports and dates of the tolerances: one fragment each."""
 
 import tomllib
 from collections.abc import Iterable
@@ -6,13 +6,12 @@ from typing import Any
 
 import pandas as pd
 from generated import comparisons
-from render import link, table
+from render import table
 
 from fedleak_book import paths
-from fedleak_book.evidence import effects, published, scoreboard
+from fedleak_book.evidence import effects, scoreboard
 from fedleak_book.evidence.scoreboard import BEYOND, DECIDED, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN, PRINTED
 from fedleak_book.evidence.verdicts import BLOCKS
-from fedleak_book.pages import notebooks
 
 Row = dict[str, Any]
 ADAPTED = ("LLG+", "ZLG+")
@@ -69,24 +68,6 @@ def counted(values: pd.DataFrame) -> dict[str, Any]:
     return numbers | {"differ": len(differ), "adapted": int(adapted.sum())}
 
 
-def errata(chapters: list[str]) -> str:
-    """Return the errors found in the papers of these chapters, and in their released code: a titled paragraph each."""
-    lists = read("errata")
-    parts = []
-    for paper in chapters:
-        if paper in lists:
-            title = published.load(paper).title
-            parts += [f"### {title}\n", lists["about"][paper], *map(erratum, lists[paper])]
-    return "\n".join(parts)
-
-
-def erratum(entry: Row) -> str:
-    """Return one entry: its title, the place in the paper, what is wrong, how it shows, and links to the chapter."""
-    place = entry["where"] + ", released code" * entry.get("code", False)
-    links = ", ".join(link(*target) for target in entry["see"])
-    return f"{entry['title']}\n: *{place}.* {entry['wrong']}\n\n  {entry['shown']} In the chapter: {links}.\n"
-
-
 def backtests(papers: list[Row]) -> str:
     """Return how often each transport covered what is known, and whether it counts."""
     rows = []
@@ -108,7 +89,6 @@ def fragments() -> dict[str, Any]:
         "in_the_way": in_the_way(printed),
         "scoreboard_in_short": in_short(values[values["of"].isin([PRINTED, BEYOND])]),
         "papers": counted(printed),
-        "errata": errata(notebooks.chapters()),
         "backtests": backtests(papers),
         "written": cross_table(values.replace({"rows": WHEN}), ["Paper"], "rows", WHEN.values()),
         "tolerances": tolerances | {"later": tolerances["all"] - tolerances["before"]},
