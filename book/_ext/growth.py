@@ -1,11 +1,10 @@
 """The table of growth on the page *Compared*, from `data/growth.csv`; `python book/_ext/growth.py` draws its figure."""
 
-import math
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from render import save
+from scipy.stats import linregress
 
 from fedleak_book import paths
 from notebooks import plots
@@ -26,12 +25,8 @@ def exponent(rows: pd.DataFrame) -> str:
     rows = rows[(rows.outcome == "answered") & (rows.seconds >= MEASURABLE)]
     if len(rows) < 2:
         return "–"
-    x, y = np.log10(rows.classes), np.log10(rows.seconds)
-    slope, start = np.polyfit(x, y, 1)
-    if len(rows) == 2:
-        return f"{slope:.1f}"
-    error = math.sqrt(((y - slope * x - start) ** 2).sum() / (len(rows) - 2) / ((x - x.mean()) ** 2).sum())
-    return f"{slope:.1f} ± {error:.1f}"
+    fit = linregress(np.log10(rows.classes), np.log10(rows.seconds))
+    return f"{fit.slope:.1f}" + f" ± {fit.stderr:.1f}" * (len(rows) > 2)
 
 
 def entry(row: pd.Series) -> str:
@@ -62,14 +57,8 @@ def drawn() -> Figure:
     figure = Figure(figsize=(6.4, 3.9), layout="constrained")
     axes, styles = figure.subplots(), plots.style_of(list(found.attack.unique()))
     for name, line in found.groupby("attack", sort=False):
-        axes.plot(
-            line.classes,
-            line.seconds,
-            color=styles[name][0],
-            marker=styles[name][1],
-            markersize=5,
-            label=ATTACKS.get(name, name),
-        )
+        colour, marker = styles[name]
+        axes.plot(line.classes, line.seconds, color=colour, marker=marker, markersize=5, label=ATTACKS.get(name, name))
     ends = np.array([10, 10000])
     for power, label in ((1, "$n$"), (2, "$n^2$")):
         axes.plot(ends, 1e-3 * (ends / 10.0) ** power, color="grey", linestyle=":", linewidth=1)
