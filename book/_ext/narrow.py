@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
+from matplotlib.transforms import Bbox
 from sphinx.application import Sphinx
 
 SVG = "http://www.w3.org/2000/svg"
@@ -24,50 +25,25 @@ ElementTree.register_namespace("", SVG)
 ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 
-class Box(NamedTuple):
-    """Left, top, right and lower end."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    def with_(self, other: "Box") -> "Box":
-        """Return the smallest box around both."""
-        return Box(*(f(a, b) for f, a, b in zip((min, min, max, max), self, other, strict=True)))
-
-    def moved(self, right: float, down: float) -> "Box":
-        """Return the box at another place."""
-        return Box(self.left + right, self.top + down, self.right + right, self.bottom + down)
-
-    @property
-    def width(self) -> float:
-        """From the left to the right end."""
-        return self.right - self.left
-
-
 class Panel:
     """A group of the chart, the box of its axes, and the box of all that it shows."""
 
     def __init__(self, group: Element):
         self.group, self.axes = group, path_box(group)
         self.x_axis, self.y_axis = (node for node in group if node.get("id", "").startswith("matplotlib.axis_"))
-        self.box = self.axes
-        for word in words(group):
-            self.box = self.box.with_(word)
+        self.box = Bbox.union([self.axes, *words(group)])
 
     def borrow(self, axis: Element, right: float, down: float) -> None:
         """Take the words of another panel's axis, moved."""
         copy = SubElement(self.group, G, transform=f"translate({right:g} {down:g})")
         copy.extend(deepcopy(node) for node in texts(axis))
-        for word in words(axis):
-            self.box = self.box.with_(word.moved(right, down))
+        self.box = Bbox.union([self.box, *(word.translated(right, down) for word in words(axis))])
 
 
-def path_box(node: Element) -> Box:
+def path_box(node: Element) -> Bbox:
     """Return the box of a node's first path."""
     ends = [float(number) for number in re.findall(r"-?[\d.]+", node.find(f".//{PATH}").get("d"))]  # type: ignore
-    return Box(min(ends[::2]), min(ends[1::2]), max(ends[::2]), max(ends[1::2]))
+    return Bbox.from_extents(min(ends[::2]), min(ends[1::2]), max(ends[::2]), max(ends[1::2]))
 
 
 def texts(node: Element) -> Iterator[Element]:
@@ -75,7 +51,7 @@ def texts(node: Element) -> Iterator[Element]:
     return (group for group in node.iter(G) if group.get("id", "").startswith("text_"))
 
 
-def words(node: Element) -> Iterator[Box]:
+def words(node: Element) -> Iterator[Bbox]:
     """Yield the boxes of the lines of words in a node, their widths by the number of letters."""
     for group in texts(node):
         places = " ".join(part.get("transform", "") for part in group.iter())
@@ -86,20 +62,20 @@ def words(node: Element) -> Iterator[Box]:
             moved = re.search(r"translate\((-?[\d.]+)[ ,]+(-?[\d.]+)", places)
             x, y = map(float, (line.get("x"), line.get("y")) if line.get("x") else moved.groups())  # type: ignore
             if re.search(r"rotate\(-?90", places):  # its length lies along the axis
-                yield Box(x - size, y, x + size / 4, y)
+                yield Bbox.from_extents(x - size, y, x + size / 4, y)
                 continue
             width, anchor = LETTER * size * len(letters), re.search(r"text-anchor: (\w+)", styles)
             left = x - width * {"end": 1.0, "middle": 0.5}.get(anchor[1] if anchor else "", 0.0)
-            yield Box(left, y - size, left + width, y + size / 3)
+            yield Bbox.from_extents(left, y - size, left + width, y + size / 3)
 
 
 def borrow_labels(panels: list[Panel]) -> None:
     """Give a panel without words at its horizontal axis those of the panel below that has some."""
     for panel in panels:
         if not any(texts(panel.x_axis)):
-            column = (p for p in panels if abs(p.axes.left - panel.axes.left) < 1)
+            column = (p for p in panels if abs(p.axes.x0 - panel.axes.x0) < 1)
             if below := next((p for p in column if any(texts(p.x_axis))), None):
-                panel.borrow(below.x_axis, 0, panel.axes.bottom - below.axes.bottom)
+                panel.borrow(below.x_axis, 0, panel.axes.y1 - below.axes.y1)
 
 
 def rows_of(panels: list[Panel]) -> list[list[Panel]]:
@@ -107,18 +83,18 @@ def rows_of(panels: list[Panel]) -> list[list[Panel]]:
     rows: list[list[Panel]] = []
     for place, panel in enumerate(panels):
         end = sum(p.box.width + GAP for p in rows[-1]) if rows else 0
-        if rows and abs(rows[-1][-1].axes.top - panel.axes.top) < 1 and end + panel.box.width < WIDEST:
+        if rows and abs(rows[-1][-1].axes.y0 - panel.axes.y0) < 1 and end + panel.box.width < WIDEST:
             rows[-1].append(panel)
             continue
         if not any(texts(panel.y_axis)):
-            before = (p for p in reversed(panels[:place]) if abs(p.axes.top - panel.axes.top) < 1)
+            before = (p for p in reversed(panels[:place]) if abs(p.axes.y0 - panel.axes.y0) < 1)
             if beside := next((p for p in before if any(texts(p.y_axis))), None):
-                panel.borrow(beside.y_axis, panel.axes.left - beside.axes.left, 0)
+                panel.borrow(beside.y_axis, panel.axes.x0 - beside.axes.x0, 0)
         rows.append([panel])
     return rows
 
 
-def entries(legend: Element) -> Iterator[tuple[list[Element], Box]]:
+def entries(legend: Element) -> Iterator[tuple[list[Element], Bbox]]:
     """Yield each entry of a legend, its drawings and words, and its box."""
     parts: list[Element] = []
     for node in legend:
@@ -129,8 +105,8 @@ def entries(legend: Element) -> Iterator[tuple[list[Element], Box]]:
         if node.get("id", "").startswith("text_"):
             word = next(words(node))
             marks = [float(use.get("x", 0)) - 5 for part in parts for use in part.iter(f"{{{SVG}}}use")]
-            lines = [path_box(part).left for part in parts if part.find(PATH) is not None]
-            yield parts, word._replace(left=min([word.left, *marks, *lines]))
+            lines = [path_box(part).x0 for part in parts if part.find(PATH) is not None]
+            yield parts, Bbox.from_extents(min([word.x0, *marks, *lines]), word.y0, word.x1, word.y1)
             parts = []
 
 
@@ -152,15 +128,15 @@ def stacked(svg: str) -> str | None:
     for parts, box in (entry for legend in legends for entry in entries(legend)):
         if right and right + box.width > WIDEST:
             down, right = down + LINE, 0.0
-        place = SubElement(out, G, transform=f"translate({right - box.left:g} {down - box.top:g})")
+        place = SubElement(out, G, transform=f"translate({right - box.x0:g} {down - box.y0:g})")
         place.extend(parts)
         right += box.width + 2 * GAP
         width = max(width, right)
     down += LINE if right else 0
     for row in rows_of(panels):
-        top, bottom, right = min(p.box.top for p in row), max(p.box.bottom for p in row), 0.0
+        top, bottom, right = min(p.box.y0 for p in row), max(p.box.y1 for p in row), 0.0
         for panel in row:
-            place = SubElement(out, G, transform=f"translate({right - panel.box.left:g} {down + GAP - top:g})")
+            place = SubElement(out, G, transform=f"translate({right - panel.box.x0:g} {down + GAP - top:g})")
             place.append(panel.group)
             right += panel.box.width + GAP
         width, down = max(width, right), down + GAP + bottom - top
