@@ -18,16 +18,13 @@ def answers() -> Slider:
     case, truth = u.make_case(context, 2, u.Setting(**setting))
     rivals = ["LLG*", "ZLG+", "iLRG", "LLG+", "LLG", "RLU", "after Decaf", "RLU, whole head"]
     chosen = ["random guess", "prior guess", *rivals]
-    counts_by_attack = {
-        attempt.attack.name: attempt.counts for attempt in contest(**case, attacks=[u.ALL[name] for name in chosen])
-    }
-    order = sorted(counts_by_attack, key=lambda name: int(torch.minimum(counts_by_attack[name], truth).sum()))
+    found = {attempt.attack.name: attempt.counts for attempt in contest(**case, attacks=[u.ALL[n] for n in chosen])}
+    right = {name: int(torch.minimum(counts, truth).sum()) for name, counts in found.items()}
     frames = []
-    for name in order:
-        counts, right = counts_by_attack[name], int(torch.minimum(counts_by_attack[name], truth).sum())
-        exact = int((counts == truth).sum())
-        drawing = "".join([rule(FLOOR), *pairs(counts, truth, 40, WIDTH - 60, float(truth.max()))])
-        words = f"{right} of {size} labels right, {exact} of {len(truth)} counts"
+    for name in sorted(found, key=right.__getitem__):
+        drawing = "".join([rule(FLOOR), *pairs(found[name], truth, 40, WIDTH - 60, float(truth.max()))])
+        exact = int((found[name] == truth).sum())
+        words = f"{right[name]} of {size} labels right, {exact} of {len(truth)} counts"
         frames.append(Frame(ATTACKS.get(name, name), drawing, words))
     message = (
         "True counts of a trained LeNet's batch (grey), and the attack's counts, green where they are right. The "

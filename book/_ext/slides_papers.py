@@ -98,25 +98,22 @@ def angles() -> Slider:
     even = torch.full((2, classes), 1 / classes, dtype=torch.float64)
     bias, rounding = even - truth / batch, FixedPoint(bits=9, bound=1.0)
     largest = int(bias.sign().sum(0).abs().mul(bias.abs().amin(0)).argmax())  # a class whose two parts add up
-    parts_of = 150 * (bias[:, largest].abs() / bias[:, largest].abs().sum())
+    first, second = (150 * bias[:, largest].abs() / bias[:, largest].abs().sum()).tolist()
     for degrees in (90, 45, 30, 20, 15, 10, 7, 5, 3, 1):
         angle = math.radians(degrees)
-        second = math.cos(angle) * basis[0] + math.sin(angle) * basis[1]
-        embeddings = torch.stack([basis[0], second])
+        x, y = math.cos(angle), math.sin(angle)
+        embeddings = torch.stack([basis[0], x * basis[0] + y * basis[1]])
         gradients = [{"weight": b[:, None] * e, "bias": b} for b, e in zip(bias, embeddings, strict=True)]
         total = plain_sum([Update(gradient, "gradient", batch) for gradient in gradients], rounding)
         solved = lia_sa.disaggregate(embeddings, total.tensors["weight"].double(), total.tensors["bias"].double())
         recovered = lia_sa.counts(even, solved, batch).round().clamp(0, batch).long()
         condition = lia_sa.conditioning_of(embeddings).condition
         right = int((recovered == truth).sum())
-        x, y = math.cos(angle), math.sin(angle)
-        corner = (20 + float(parts_of[0]), FLOOR - 10.0)
-        tip = (corner[0] + float(parts_of[1]) * x, corner[1] - float(parts_of[1]) * y)
         parts = [
             f'<path class="axis" d="M20 {FLOOR - 10}h170M20 {FLOOR - 10}l{160 * x:.1f} {-160 * y:.1f}"/>',
-            f'<path class="line line-1" d="M20 {FLOOR - 10}H{corner[0]:.1f}"/>',
-            f'<path class="line line-2" d="M{corner[0]:.1f} {corner[1]:.1f}L{tip[0]:.1f} {tip[1]:.1f}"/>',
-            text(tip[0] + 4, tip[1] + 4, "● sum", "start"),
+            f'<path class="line line-1" d="M20 {FLOOR - 10}h{first:.1f}"/>',
+            f'<path class="line line-2" d="M{20 + first:.1f} {FLOOR - 10}l{second * x:.1f} {-second * y:.1f}"/>',
+            text(24 + first + second * x, FLOOR - 6 - second * y, "● sum", "start"),
             text(10, FLOOR + 17, "two fixed directions,", "start"),
             text(10, FLOOR + 34, f"condition {condition:,.0f}", "start"),
             text(432, 20, "client 1: true / recovered count"),
