@@ -36,9 +36,7 @@ def fragments() -> dict[str, dict[str, Any]]:
     waited = score_waiting(run)
     rounds = waited.index.levels[1].max()
     guess = score_baseline(load_rows(run, "ladder", rung="class shares"), ["state"])
-    cells: dict[str, Any] = {rung: {} for rung, _ in best.index}
-    for (rung, state), row in best.iterrows():
-        cells[rung][state] = attack_at(row)
+    cells: dict[str, Any] = best.apply(attack_at, axis=1).unstack().to_dict("index")
     cells["guess"] = {state: prose(f"{guess[state]:.0%}") for state in STATES}
     cells["waiting"] = {state: prose(f"{waited[state, rounds]:.0%}") for state in STATES} | {"rounds": int(rounds)}
     decibels = {
