@@ -55,13 +55,9 @@ FIG6_CONSTANTS = dataclasses.replace(
     ),
     paper=grid(**SAME, defence="noise", level=LEVELS["noise"], batch_size=[16, 64])
     + grid(
-        **SAME,
-        defence="compression",
-        level=LEVELS["compression"],
-        batch_size=[16, 64],
-        trials=30,
+        **SAME, defence="compression", level=LEVELS["compression"], batch_size=[16, 64]
     )
-    + grid(**SAME, defence=ONE, level=[0.2, 0.4, 0.8], batch_size=[16, 64], trials=30),
+    + grid(**SAME, defence=ONE, level=[0.2, 0.4, 0.8], batch_size=[16, 64], trials=3),
     trials=(1, 20),
     tables=("fig6",),
 )
