@@ -65,8 +65,8 @@ def distance(
     """
     if kind == "l2":
         differences = [f - t for f, t in zip(gradients, target, strict=True)]
-        slopes = [2 * a.view(-1, *[1] * (g.dim() - 1)) * g for a, g in zip(weights.T, differences, strict=True)]
-        return _squares(differences, weights), slopes
+        value, factors = _squares(differences, weights), (2 * weights).T
+        return value, [g.mul_(a.view(-1, *[1] * (g.dim() - 1))) for a, g in zip(factors, differences, strict=True)]
     pairs = [_products(f, t) for f, t in zip(gradients, target, strict=True)]
     dot, size = ((weights * torch.stack(parts, dim=1)).sum(1) for parts in zip(*pairs, strict=True))
     norm = _squares(target, weights) if square is None else square
