@@ -34,11 +34,19 @@ def chapter_of(notebook: str) -> str:
 
 def with_experiments(chapter: str) -> Path:
     """Return the folder of a chapter's experiments; raise `ValueError` if there is no such chapter."""
-    folder = root() / "notebooks" / chapter
-    if not chapter.isidentifier() or not (folder / "experiments.py").is_file():
-        chapters = sorted(file.parent.name for file in (root() / "notebooks").glob("*/experiments.py"))
-        raise ValueError(f"{chapter!r} is no chapter with experiments; there are: {', '.join(chapters)}")
-    return folder
+    chapters = {
+        path.parent.name for path in (root() / "notebooks").glob("*/experiments*") if path.stem == "experiments"
+    }
+    if chapter not in chapters:
+        raise ValueError(f"{chapter!r} is no chapter with experiments; there are: {', '.join(sorted(chapters))}")
+    return root() / "notebooks" / chapter
+
+
+def modules(chapter: str, part: str = "") -> list[str]:
+    """Return the names of a chapter's modules, of packages in it too: those that begin with `part`, sorted by file."""
+    files = (root() / "notebooks" / chapter).rglob("*.py")
+    names = (file.relative_to(root()).with_suffix("").as_posix().replace("/", ".") for file in sorted(files))
+    return [name.removesuffix(".__init__") for name in names if name.startswith(f"notebooks.{chapter}.{part}")]
 
 
 def experiment_names(chapter: str) -> set[str]:
@@ -48,7 +56,7 @@ def experiment_names(chapter: str) -> set[str]:
     neither retired nor joined under another name.
     """
     names = {file.stem for file in recorded(chapter).glob("*.csv")}
-    for file in with_experiments(chapter).glob("*.py"):
+    for file in with_experiments(chapter).rglob("*.py"):
         for node in ast.parse(file.read_text()).body:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 given = [*node.value.args[:1], *(word.value for word in node.value.keywords if word.arg == "name")]

@@ -19,7 +19,7 @@ from fedleak_book import paths
 from fedleak_book.evidence.cells import mean_of
 from fedleak_book.evidence.estimates import matching_rows
 from notebooks import plots
-from notebooks.gdbr.checks import even_guess
+from notebooks.gdbr.experiments.tables import even_guess
 from notebooks.show import prose
 
 FIGURES = paths.root() / "book" / "figures"

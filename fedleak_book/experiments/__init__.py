@@ -7,9 +7,9 @@ import sys
 
 from fedleak_book import paths
 from fedleak_book.experiments.context import Context, trained_once
-from fedleak_book.experiments.experiment import Experiment, grid, spawned
+from fedleak_book.experiments.experiment import Experiment, OneSeed, SeedByRole, grid, spawned
 
-__all__ = ["Context", "Experiment", "grid", "spawned", "trained_once"]
+__all__ = ["Context", "Experiment", "OneSeed", "SeedByRole", "grid", "spawned", "trained_once"]
 
 if str(paths.root()) not in sys.path:
     sys.path.append(str(paths.root()))

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedleak_book.experiments.kinds import Kind
 
@@ -49,10 +50,38 @@ def spawned(seed: int, role: str) -> int:
     """Return a separate seed for one role in a trial, such as ``"weights"`` or ``"batch"``.
 
     Given one integer, two generators read the same raw numbers. Experiments that were recorded with one seed for all
-    keep it until they are recorded anew.
+    (`OneSeed`) keep it until they are recorded anew.
     """
     words = np.random.SeedSequence([seed, *role.encode()]).generate_state(1, np.uint64)
     return int(words[0] >> np.uint64(1))
+
+
+class OneSeed:
+    """The seed of a trial for all of its roles, and one generator, which goes on where the last role has left it."""
+
+    def __init__(self, seed: int):
+        self.seed = seed
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def of(self, role: str) -> int:
+        """Return the seed of a role."""
+        return self.seed
+
+    def generator(self, role: str) -> torch.Generator:
+        """Return the generator of a role."""
+        return self._generator
+
+
+class SeedByRole(OneSeed):
+    """A separate seed for each role of a trial, as `spawned` has it, and at each call a generator that begins anew."""
+
+    def of(self, role: str) -> int:
+        """Return the seed of a role."""
+        return spawned(self.seed, role)
+
+    def generator(self, role: str) -> torch.Generator:
+        """Return a new generator of a role."""
+        return torch.Generator().manual_seed(self.of(role))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +107,8 @@ class Experiment:
     paper's settings like the settings themselves. The smallest counts."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Settings that are the same everywhere; those that are parameters of the trial are passed to it."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Of the trial, beside its settings, such as how it draws. They are no settings of the paper and not recorded."""
     times: Names = ()
     """Columns of seconds, which do not come out the same again."""
     rounding: Names = ()
@@ -117,9 +148,10 @@ class Experiment:
 
     @property
     def call(self) -> Callable[..., Any]:
-        """The trial with those of the fixed settings that are its parameters."""
+        """The trial with its arguments, and those of the fixed settings that are its parameters."""
         parameters = inspect.signature(self.trial).parameters
-        return partial(self.trial, **{name: value for name, value in self.fixed.items() if name in parameters})
+        fixed = {name: value for name, value in self.fixed.items() if name in parameters}
+        return partial(self.trial, **fixed, **self.arguments)
 
     @property
     def declared(self) -> dict[str, Any]:

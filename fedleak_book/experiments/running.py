@@ -41,11 +41,10 @@ def module(paper: str, part: str) -> ModuleType:
 def declared(paper: str) -> dict[str, Experiment]:
     """Return a chapter's experiments by name, in the order of its modules; nothing runs.
 
-    The modules are ``experiments.py``, and ``experiments_*.py`` by their names.
+    The modules are ``experiments.py``, ``experiments_*.py`` and those of a package ``experiments``, by their names.
     """
     module(paper, "experiments")  # a chapter without experiments is an error
-    folder = paths.root() / "notebooks" / paper
-    parts = [module(paper, file.stem) for file in sorted(folder.glob("experiments*.py"))]
+    parts = [importlib.import_module(name) for name in paths.modules(paper, "experiments")]
     experiments = {e: e.name for part in parts for e in vars(part).values() if isinstance(e, Experiment)}
     if len({*experiments.values()}) < len(experiments):
         raise ValueError(f"{paper} declares two experiments of one name")
@@ -78,9 +77,9 @@ def run(
     that other code has computed are, by `others`, computed ``"again"``, refused (``"refuse"``: a `ValueError`) or
     taken (``"use"``: the change cannot change what comes out), and so are then the trials of a `recorded` table.
 
-    There is a row a trial, or as many as it yields: the setting, ``trial``, ``seed`` and the trial's own columns, which
-    have to be those of the declaration. ``attrs`` are their provenance: what their stamps say, the ``seconds`` that the
-    trials took, and the ``datasets`` that they used.
+    There is a row a trial, or as many as it yields: the setting, ``trial``, ``seed`` and the columns of the
+    declaration; a trial that serves several may have more. ``attrs`` are their provenance: what their stamps say, the
+    ``seconds`` that the trials took, and the ``datasets`` that they used.
     """
     folder, code = folder or paths.units() / paper / experiment.name, code_of(paper)
     files.reserve(folder / "probe").unlink(missing_ok=True)
@@ -111,10 +110,9 @@ def run(
                 plan[number].add(seed_rows, facts)
                 bar.update()
     rows = _joined(plan)
-    columns = set(rows) - {*experiment.axes, "trial", "seed"}
-    wrong = sorted(columns ^ {*experiment.by, *experiment.values, *experiment.facts})
-    if wrong and len(rows):
-        raise ValueError(f"{experiment.name}: the trial and its declaration do not have the same columns: {wrong}")
+    missing = sorted({*experiment.by, *experiment.values, *experiment.facts} - set(rows))
+    if missing and len(rows):
+        raise ValueError(f"{experiment.name}: the trial lacks columns of its declaration: {missing}")
     return rows
 
 
@@ -127,9 +125,9 @@ def unit(
     result = experiment.call(context, list(seeds) if many else seeds[0], **setting)
     rows = [result] if isinstance(result, Mapping) else list(result)
     seconds = (time.perf_counter() - start) / len(seeds)
+    kept = {"seed", *experiment.by, *experiment.values, *experiment.facts}
+    rows = [{column: value for column, value in row.items() if column in kept} for row in rows]
     rows = json.loads(json.dumps(rows, default=_plain))
-    if clash := sorted({*setting, "trial"} & {column for row in rows for column in row}):
-        raise ValueError(f"the trial's columns {clash} are names of settings")
     facts = {"seconds": seconds, "used": context.used["data"]}
     units: dict[int, dict[str, Any]] = {each_seed: {"seed": each_seed, "rows": [], **facts} for each_seed in seeds}
     for row in rows:

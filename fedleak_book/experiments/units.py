@@ -33,8 +33,7 @@ PACKAGES = ("fedleak", "torch", "torchvision", "numpy", "scipy", "pandas")
 def code_of(paper: str) -> str:
     """Hash the code that a chapter's trials run: all that its experiments and their context import of the project."""
     digest = hashlib.sha256()
-    parts = (f"notebooks.{paper}.{file.stem}" for file in (paths.root() / "notebooks" / paper).glob("experiments*.py"))
-    for path in imported_files([*parts, "fedleak_book.experiments.context"]):
+    for path in imported_files([*paths.modules(paper, "experiments"), "fedleak_book.experiments.context"]):
         digest.update(path.relative_to(paths.root()).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
 

@@ -102,10 +102,8 @@ def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
     top, chapter = paths.root(), paths.chapter_of(name)
     sources = [top / "requirements.lock", *paths.published(chapter).glob("*"), *paths.recorded(chapter).glob("*")]
     sources += [*(top / "fedleak").rglob("*.py"), *(top / "fedleak_book" / "experiments").glob("*.py")]
-    sources += (top / "notebooks").glob(f"{chapter}/*.py")
     sources += (top / "notebooks").glob("*.py")  # the look of all chapters
-    parts = (top / "notebooks" / chapter).glob("*.py")
-    sources += imported_files(f"notebooks.{chapter}.{path.stem}" for path in parts)  # other chapters' parts, too
+    sources += imported_files(paths.modules(chapter))  # other chapters' parts, too
     for path in sorted({path for path in sources if path.is_file()}):
         content.append([path.relative_to(top), hashlib.sha256(path.read_bytes()).hexdigest()])
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

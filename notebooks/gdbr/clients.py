@@ -1,28 +1,20 @@
-"""GDBR: data, networks and clients that the trials share."""
+"""GDBR: data, networks, and the clients and attacker that the trials share."""
 
-import contextlib
 import copy
+import itertools
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from scipy import stats
-from torch import nn
+from torch import Tensor, nn
 
 from fedleak import metrics, models
-from fedleak_book.experiments import grid
+from fedleak.attacks.labels import gdbr
 from fedleak.data import compose, draw
 from fedleak.federated import Update
-from fedleak.federated.defences import PureNoise, Sparsification, protect
-from fedleak_book.experiments.kinds import MEAN, NUMBER, difference, rate
 from fedleak.models import chain, positive_, without_biases
+from fedleak.models.inputs import watched
+from fedleak_book.experiments import OneSeed
 
-KINDS = dict(
-    insacc=rate("batch_size"),
-    clsacc=rate(10),
-    accuracy=rate(1000),
-    elsewhere=MEAN,
-    gain=difference("batch_size", form="paper"),
-)  # what the averaged columns are
 FORMS = ["paper", "one vector", "whitened"]
 SCHEMES = {
     "random": "balanced",
@@ -31,13 +23,6 @@ SCHEMES = {
     "subclassed": "subclassed",
     "imbalanced": "unbalanced",
 }
-
-
-def kinds(*names):
-    """What some columns are that are averaged; a number where nothing else is said."""
-    return {name: KINDS.get(name, NUMBER) for name in names}
-
-
 PAIRS = {  # network: its data in the quick and in the paper profile
     "lenet": ("mnist5k", "mnist"),
     "alexnet": ("photos", "svhn"),
@@ -48,11 +33,40 @@ PAIRS = {  # network: its data in the quick and in the paper profile
 }
 TITLES = {net: models.title(net) for net in PAIRS}
 NETS = list(PAIRS)[:5]  # Tables I and II
-SMALL = ("lenet", "mlp6")
+TWO = ["lenet", "resnet18-conv"]
 PART = {"cifar10": (2000, 1000), "tiny-imagenet": (2000, 1000), "mnist": (None, 1000)}
 MADE = {"shape": (3, 16, 16), "n_classes": 100}
 
+# --- what the paper does not print, and what is plausible ---
+SCALES = ["raw", "normalised", "half"]
+WIDTHS = {  # of the hidden layers of the chain; the network's own come first
+    "lenet": ["120-84", "500"],
+    "alexnet": ["4096-4096", "384-192"],
+    "vgg11": ["4096-4096", "512-512"],
+    "resnet18-conv": ["512", "256", "1024"],
+    "resnet50-conv-imagenet": ["2048"],
+    "mlp6": ["2048-1024-512-256-128-64"],  # printed
+}
+INITS = ["positive", "default"]
+TRUE = "true gradient"
+MODES = ["stats", "stats (col)", "shuffle (col)", "mask", TRUE]
+LEVELS = {
+    "pruning": (0.0, 0.1, 0.3, 0.5, 0.7, 0.9),
+    "noise": (0.0, 0.05, 0.1, 0.15, 0.2),
+}
+NOISE_SCALES = ["absolute", "times the deviation of the layer's entries"]
+NONE, STORED, OWN = "none", "stored statistics", "batch statistics"
+OFF, ONE_HALF = "off", "0.5"
+NAMED, HALF = "as its name says", "a random half of the classes"
+FIFTH, ANY = "a random fifth of the classes", "2 to n - 1 random classes"
+QUARTER = "half of one class, a quarter of another"
+DIRICHLET, ONE = "Dirichlet 0.5", "half of one class"
+BATCHES = [("random", NAMED), ("uniform", NAMED), ("single", NAMED)]
+BATCHES += [("subclassed", kind) for kind in (HALF, FIFTH, ANY)]
+BATCHES += [("imbalanced", kind) for kind in (QUARTER, DIRICHLET, ONE)]
 
+
+# --- data ---
 def sets(ctx, data):
     """Victims' and attacker's images; halves, where there is only one set of them."""
     if data in ("svhn", "photos"):
@@ -67,35 +81,59 @@ def sets(ctx, data):
     return ctx.images(data, limit=train), ctx.images(data, "test", limit=test)
 
 
-def pairs(full, nets=NETS, large=10, **axes):
-    """Settings of some networks, each on its data: 20 trials for small ones, fewer for large ones."""
-    settings = []
-    for net in nets:
-        most = 20 if net in SMALL else 5 if "resnet50" in net else large
-        trials = most if full else 3 if net in SMALL else 2
-        if data := PAIRS[net][full]:
-            settings += grid(net=net, data=data, trials=trials, **axes)
-    return settings
+def moments(ctx, data):
+    """Mean and deviation of the victims' pixels, by channel."""
+    x = sets(ctx, data)[0].x
+    make = lambda: [f(x, dim=(0, 2, 3))[:, None, None] for f in (torch.mean, torch.std)]  # noqa: E731
+    return ctx.once(("moments", data), make)
 
 
-class Reached(Exception):
-    """Ends a forward pass at the chain's first layer."""
+def scaled(ctx, data, x, scale):
+    """Pixels in [0, 1] as they are, normalised by channel like all of the victims', or in [-1, 1]."""
+    if scale == "raw":
+        return x
+    mean, std = (0.5, 0.5) if scale == "half" else moments(ctx, data)
+    return (x - mean) / std
 
 
+def labels_of(scheme, composition, size, n, generator):
+    """The labels of one batch."""
+    if composition in (NAMED, HALF, QUARTER):
+        return compose(SCHEMES[scheme], size, n, 1, generator)[0]
+    if composition in (FIFTH, ANY):
+        most = max(2, n // 5)
+        if composition == ANY:
+            most = int(torch.randint(2, n, (1,), generator=generator))
+        chosen = torch.randperm(n, generator=generator)[:most]
+        return chosen[torch.randint(most, (size,), generator=generator)]
+    if composition == DIRICHLET:
+        share_of = torch._sample_dirichlet(torch.full((n,), 0.5), generator=generator)
+        return torch.multinomial(share_of, size, True, generator=generator)
+    labels = torch.randint(n, (size,), generator=generator)
+    labels[: size // 2] = torch.randint(n, (1,), generator=generator)
+    return labels
+
+
+class Batch(NamedTuple):
+    """One client's batch: images, or what the layers below the chain make of them, labels, and the true counts."""
+
+    x: Tensor
+    labels: Tensor
+    truth: Tensor
+    about: dict
+    """Scheme, composition and size; `held`: the number of its different images."""
+
+
+# --- networks ---
 def below(model, x, chunk=250):
     """Inputs of the chain's first layer for images x: what the layers below make of them."""
-    seen = []
-
-    def stop(_, inputs):
-        seen.append(inputs[0].detach())
-        raise Reached
-
-    hook = chain(model).links[0].layer.register_forward_pre_hook(stop)
-    with torch.no_grad():
+    first, seen = chain(model).links[0].layer, []
+    with (
+        torch.no_grad(),
+        watched({"": first}, lambda _, inputs, __: seen.append(inputs)),
+    ):
         for piece in x.split(chunk):
-            with contextlib.suppress(Reached):
-                model(piece)
-    hook.remove()
+            model(piece)
     return torch.cat(seen)
 
 
@@ -116,67 +154,27 @@ def body(ctx, net, data, s):
     return ctx.once(("body", net, data, s), make, most=20)
 
 
-def moments(ctx, data):
-    """Mean and deviation of the victims' pixels, by channel."""
-    x = sets(ctx, data)[0].x
-    make = lambda: [f(x, dim=(0, 2, 3))[:, None, None] for f in (torch.mean, torch.std)]  # noqa: E731
-    return ctx.once(("moments", data), make)
-
-
-def scaled(ctx, data, x, scale):
-    """Pixels in [0, 1] as they are, normalised by channel like all of the victims', or in [-1, 1]."""
-    if scale == "raw":
-        return x
-    mean, std = (0.5, 0.5) if scale == "half" else moments(ctx, data)
-    return (x - mean) / std
-
-
-def dummies(aux, count):
-    """That many N(0, 1) images."""
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn((count, *aux.x.shape[1:]), generator=generator).to(aux.x)
-
-
-def pixels(ctx, data, which, scale):
-    """Images as the network gets them; dummies are N(0, 1) whatever the scale."""
-    victims, aux = sets(ctx, data)
-    if which == "dummy":
-        return dummies(aux, len(aux))
-    return scaled(ctx, data, (victims if which == "victims" else aux).x, scale)
-
-
-def known_inputs(ctx, net, data, s, which, scale="raw"):
-    """Inputs of the chain for all auxiliary images, or all dummies."""
-    make = lambda: below(body(ctx, net, data, s), pixels(ctx, data, which, scale))  # noqa: E731
-    return ctx.once(("known inputs", net, data, s, which, scale), make, most=20)
-
-
-def victims_inputs(ctx, net, data, s, index, scale="raw"):
-    """Inputs of the chain for some of the victims' images."""
-    return below(body(ctx, net, data, s), pixels(ctx, data, "victims", scale)[index])
-
-
-def chain_of(ctx, net, data, init, s):
-    """A network's chain alone, without biases, its weights drawn anew: positive, or PyTorch's default."""
-    layers, links = [], chain(body(ctx, net, data, s)).links
-    for link in links:
-        after = [nn.ReLU(), nn.Flatten()] if link.relu else []
-        layers += [copy.deepcopy(link.layer).cpu(), *after]
-    tail, first = nn.Sequential(*layers), layers[0]
-    linear = isinstance(first, nn.Linear)
-    tail.input_shape = (
-        (first.in_features,) if linear else (first.in_channels, *first.kernel_size)
-    )
-    if init == "positive":
-        positive_(tail, torch.Generator().manual_seed(s))
-        return tail.to(ctx.device)
+def tail_of(first, widths, n, seed, init):
+    """A chain of these hidden widths in place of the one that begins with a layer: positive or PyTorch's weights, no biases."""
+    sizes, is_conv = [int(w) for w in widths.split("-")], isinstance(first, nn.Conv2d)
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(s)
-        for link in chain(tail).links:
-            link.layer.reset_parameters()
-    return without_biases(tail).to(ctx.device)
+        torch.default_generator.manual_seed(seed)
+        if is_conv:
+            shape = (first.in_channels, *first.kernel_size)
+            layers = [nn.Conv2d(shape[0], sizes[0], shape[1:]), nn.ReLU(), nn.Flatten()]
+        else:
+            shape = (first.in_features,)
+            layers = [nn.Linear(*shape, sizes[0]), nn.ReLU()]
+        for fan_in, fan_out in itertools.pairwise((*sizes, n)):
+            layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+    tail = nn.Sequential(*layers[:-1])
+    tail.input_shape = shape
+    if init == "default":
+        return without_biases(tail)
+    return positive_(tail, torch.Generator().manual_seed(seed))
 
 
+# --- clients ---
 def share(tail, x, y, layers, forward=None):
     """A client that shares the gradient of these layers' weights and nothing else (FedSGD).
 
@@ -190,79 +188,112 @@ def share(tail, x, y, layers, forward=None):
     return Update(named, "gradient", len(y))
 
 
-def batch(ctx, data, scheme, size, generator):
-    """One victim's batch: indices of images, labels and true counts."""
-    victims = sets(ctx, data)[0]
-    labels = compose(SCHEMES[scheme], size, victims.n_classes, 1, generator)[0]
-    index = draw(victims, labels, generator)
-    labels = victims.y[index]
-    return index, labels, metrics.counts(labels, victims.n_classes)
+def dropouts_of(net):
+    """Values of dropout: AlexNet and VGG-11 have dropout between their fully connected layers."""
+    return [OFF, ONE_HALF] if net in ("alexnet", "vgg11") else [OFF]
+
+
+def with_dropout(tail):
+    """The same layers with torchvision's dropout after every ReLU between fully connected layers."""
+    layers = []
+    for layer in tail:
+        dropped = isinstance(layer, nn.ReLU)
+        layers += [layer, nn.Dropout(0.5)] if dropped else [layer]
+    return nn.Sequential(*layers).train()
+
+
+class Clients:
+    """Clients that share one network, and an attacker with images of its own, as one trial draws them.
+
+    With `OWN` the batch norms below the chain take the statistics of what is passed at once, 64 images like a batch.
+    """
+
+    def __init__(self, ctx, net, data, seeds, batch_norm=NONE):
+        self.ctx, self.net, self.data, self.seeds = ctx, net, data, seeds
+        self.victims, self.aux = sets(ctx, data)
+        with_norms = "vgg11_bn" if net == "vgg11" and batch_norm != NONE else net
+        self.key = with_norms, data, seeds.of("body"), batch_norm
+        self.model, self.chunk = body(ctx, *self.key[:3]), 250
+        if batch_norm == OWN:
+            self.model, self.chunk = copy.deepcopy(self.model).train(), 64
+
+    def batch(self, scheme, composition, size, seeds=None, role="batch", images=None):
+        """Draw one client's batch, of the victims' images if no others are given."""
+        images, n = images or self.victims, self.victims.n_classes
+        generator = (seeds or self.seeds).generator(role)
+        labels = labels_of(scheme, composition, size, n, generator)
+        index = draw(images, labels, generator)
+        about = {"scheme": scheme, "composition": composition, "batch_size": size}
+        about["held"], labels = len(index.unique()), images.y[index]
+        return Batch(images.x[index], labels, metrics.counts(labels, n), about)
+
+    def inputs(self, x, scale):
+        """Inputs of the chain for images."""
+        return below(self.model, scaled(self.ctx, self.data, x, scale), self.chunk)
+
+    def known(self, scale="raw"):
+        """Inputs of the chain for all auxiliary images."""
+        make = lambda: self.inputs(self.aux.x, scale)  # noqa: E731
+        return self.ctx.once(("known inputs", *self.key, scale), make, most=20)
+
+    def dummies(self, count):
+        """Inputs of the chain for this number of dummies, which are N(0, 1) whatever the scale of the pixels."""
+
+        def make():
+            generator = torch.Generator().manual_seed(0)
+            x = torch.randn((count, *self.aux.x.shape[1:]), generator=generator)
+            return self.inputs(x.to(self.aux.x), "raw")
+
+        return self.ctx.once(("dummy inputs", *self.key, count), make, most=20)
+
+    def bridge(self, init="positive", widths=None):
+        """A bridge from the penultimate layer of a new chain, of the network's own widths if no others are given."""
+        first, seed = chain(self.model).links[0].layer, self.seeds.of("tail")
+        widths, n = widths or WIDTHS[self.net][0], self.victims.n_classes
+        tail = tail_of(first, widths, n, seed, init)
+        return gdbr.Bridge(tail.to(self.ctx.device))
+
+    def views(self, batches, init="positive", scale=None):
+        """At a scale and the network's own widths, or at every plausible choice of both: a bridge and what it works with.
+
+        That is the inputs of the chain for what the attacker knows, and the batches with such inputs.
+        """
+        own = WIDTHS[self.net] if scale is None else WIDTHS[self.net][:1]
+        bridges = {widths: self.bridge(init, widths) for widths in own}
+        side = self.victims.shape[1]
+        real = {"images": len(self.victims), "aux": len(self.aux), "side": side}
+        for at in SCALES if scale is None else [scale]:
+            seen = [batch._replace(x=self.inputs(batch.x, at)) for batch in batches]
+            for widths, bridge in bridges.items():
+                row = {"scale": at, "widths": widths if own[1:] else None, **real}
+                yield row, bridge, self.known(at), seen
+
+    def updates(self, bridge, batches, dropouts):
+        """What a client shares of the bridge's layer, by batch and dropout."""
+        for batch, dropout in itertools.product(batches, dropouts):
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(self.seeds.of("dropout"))
+                forward = bridge.model if dropout == OFF else with_dropout(bridge.model)
+                of = batch.x, batch.labels, [bridge.layer], forward
+                yield batch, dropout, share(bridge.model, *of)
+
+
+DIGITS = "mnist5k"
+
+
+def one_client(ctx, net, init, seed, size=64):
+    """One client with a random batch of digits: the last layers, their inputs for auxiliary images and the batch, labels, counts."""
+    clients = Clients(ctx, net, DIGITS, OneSeed(seed))
+    tail, batch = clients.bridge(init).model, clients.batch("random", NAMED, size)
+    inputs = clients.known(), clients.inputs(batch.x, "raw")
+    return tail, *inputs, batch.labels, batch.truth
+
+
+NOTHING = {"insacc": 0.0, "clsacc": 0.0}
+"""The scores where nothing is recovered."""
 
 
 def scores(counts, truth):
     """Both metrics of a recovery."""
     insacc = metrics.instance_accuracy(counts, truth).item()
     return {"insacc": insacc, "clsacc": metrics.class_accuracy(counts, truth).item()}
-
-
-def scatter(mine, other):
-    """Skewness of features and probabilities, how they scatter, and how well the means over other images predict them."""
-    x, others = mine.inputs.double(), other.inputs.double().mean(0)
-    p = mine.probabilities.double()
-    alive, mean = x.std(0) > 0, x.mean(0)
-    floor = mean.clamp(min=1e-12)
-    off, spread = ((mean - others).abs() / floor)[alive], (x.std(0) / floor)[alive]
-    return {
-        "skew": float(np.median(np.abs(stats.skew(x[:, alive].cpu().numpy())))),
-        "off": float(off.median()),
-        "spread": float(spread.median()),
-        "top": float(p.mean(0).max()),
-        "skew_p": float(
-            np.median(np.abs(stats.skew(p[:, p.std(0) > 0].cpu().numpy())))
-        ),
-        "dead": 1 - float(alive.double().mean()),
-    }
-
-
-FACTS = ("images", "held", "aux", "side")
-
-
-def facts(ctx, data, index):
-    """What a trial really had; `held`: the different images of its batch."""
-    victims, aux = sets(ctx, data)
-    held, side = len(index.unique()), victims.shape[1]
-    return {"images": len(victims), "held": held, "aux": len(aux), "side": side}
-
-
-LEVELS = {
-    "pruning": (0.0, 0.1, 0.3, 0.5, 0.7, 0.9),
-    "noise": (0.0, 0.05, 0.1, 0.15, 0.2),
-}
-
-
-def protected(update, kind, level, s):
-    """What is shared under a defence of this name and level."""
-    if not level:
-        return update
-    defence = Sparsification(level) if kind == "pruning" else PureNoise(level, s)
-    return protect(update, defence)
-
-
-SIZES = [2, 4, 8, 16, 32, 64, 128, 256, 512]
-HALF = "a random half of the classes"
-FIFTH, ANY = "a random fifth of the classes", "2 to n - 1 random classes"
-SCALES = ["raw", "normalised", "half"]
-WIDTHS = {
-    "lenet": ["120-84", "500"],
-    "alexnet": ["4096-4096", "384-192"],
-    "vgg11": ["4096-4096", "512-512"],
-    "resnet18-conv": ["512", "256", "1024"],
-    "mlp6": ["2048-1024-512-256-128-64"],  # printed
-}
-INITS = ["positive", "default"]
-TWO = ["lenet", "resnet18-conv"]
-NOISE_SCALES = ["absolute", "times the deviation of the layer's entries"]
-NONE, STORED, OWN = "none", "stored statistics", "batch statistics"
-OFF, ONE_HALF = "off", "0.5"
-TRUE = "true gradient"
-MODES = ["stats", "stats (col)", "shuffle (col)", "mask", TRUE]

@@ -113,7 +113,7 @@ def test_a_vectorised_trial_gets_seeds_in_parts(tiny):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (('"images": 6}', '"more": 6}'), r"do not have the same columns: \['images', 'more'\]"),
+        (('"images": 6}', '"more": 6}'), r"lacks columns of its declaration: \['images'\]"),
         (('yield {"seed": seed, ', "yield {"), "names the seed in each of its rows"),
     ],
 )
