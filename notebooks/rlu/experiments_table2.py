@@ -134,8 +134,8 @@ def with_fewer_images(
         order = torch.Generator().manual_seed(spawned(seed, f"images of {level}"))
         pool = subset(whole, images, order)
         auxiliary = server_images(test, seed, size, level)
-        of_round = (ctx, pool, auxiliary, *how, scheme, CLIENTS, seed, level)
-        for row in score_round(*of_round):
+        of_round = pool, auxiliary, *how, scheme, CLIENTS, seed, level
+        for row in score_round(ctx, *of_round):
             yield {"level": level, **{k: row[k] for k in ("rule", "cacc", "iacc")}}
 
 
@@ -144,15 +144,15 @@ QUICK = dict(
 )
 
 
-def at_every_rate(name, trial, n_classes, data, **fixed):
-    """Declare ten steps of VGG-16 at every learning rate, with `n_classes` classes."""
-    tens, whole = n_classes == 10, trial is first_round
+def at_every_rate(name, n_classes, data, **fixed):
+    """Declare ten steps of VGG-16 at every learning rate; with `classes`, of few images and of as many as there are."""
+    tens, whole = n_classes == 10, "classes" not in fixed
     sizes = dict(batch_size=64, alpha=0.5) if tens else dict(batch_size=256, alpha=0.1)
     sizes |= dict(activation=["relu", "elu" if tens else "selu"], lr=RATES)
     columns = dict(by="rule", facts=RULED["facts"], tables="table2")
     return Experiment(
         name,
-        trial,
+        first_round if whole else with_fewer_images,
         quick=grid(**QUICK),
         paper=grid(data=data, **dict(net="vgg16") | sizes),
         trials=(1, 10 if whole else 6),
@@ -162,17 +162,12 @@ def at_every_rate(name, trial, n_classes, data, **fixed):
     )
 
 
-RATES_CIFAR10 = at_every_rate(  # the share leaves the server 100 of every class
-    "rates_cifar10", first_round, 10, "cifar10", share=0.87
-)
-RATES_CIFAR100 = at_every_rate("rates_cifar100", first_round, 100, "cifar100")
-FEWER, COMPLETE = with_fewer_images, ["mnist", "cifar10-jpeg"]
-REDUCED_CIFAR10 = at_every_rate(
-    "reduced_rates_cifar10", FEWER, 10, COMPLETE, classes=10
-)
-REDUCED_CIFAR100 = at_every_rate(
-    "reduced_rates_cifar100", FEWER, 100, COMPLETE, classes=100
-)
+# the share leaves the server 100 of every class
+RATES_CIFAR10 = at_every_rate("rates_cifar10", 10, "cifar10", share=0.87)
+RATES_CIFAR100 = at_every_rate("rates_cifar100", 100, "cifar100")
+BOTH = ["mnist", "cifar10-jpeg"]
+REDUCED_CIFAR10 = at_every_rate("reduced_rates_cifar10", 10, BOTH, classes=10)
+REDUCED_CIFAR100 = at_every_rate("reduced_rates_cifar100", 100, BOTH, classes=100)
 
 
 # --- one step on deep networks ---
@@ -213,15 +208,14 @@ ONE_STEP = Experiment(
     tables="table2",
     **RULED | dict(values=VALUES[100]),
 )
-VGG16_ELU = Experiment(  # the cells of Table 2 that ten trials left open
-    "one_step_elu",
-    one_step,
+VGG16_ELU = dataclasses.replace(  # the cells of Table 2 that ten trials left open
+    ONE_STEP,
+    name="one_step_elu",
     quick=grid(net="resnet20-1", data="photos", activation="elu", batch_size=64),
     paper=grid(net="vgg16", data="cifar10", activation="elu", batch_size=64),
     trials=(1, 40),
     fixed=dict(batch_size=256, alpha=0.5) | STEP | dict(share=0.87),
-    tables="table2",
-    **RULED,
+    values=RULED["values"],
 )
 
 VGG16_RELU = dataclasses.replace(
