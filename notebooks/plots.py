@@ -73,10 +73,16 @@ def bars(rows: pd.DataFrame, value: str) -> np.ndarray:
     return np.nan_to_num(np.clip(ends, 0, None))
 
 
-def legend_above(figure: Figure, axes: Axes, columns: int, **look: Any) -> Figure:
-    """Draw the legend of one panel above all panels, and return the figure."""
-    look |= {"loc": "outside upper center", "frameon": False, "ncols": columns}
-    figure.legend(*axes.get_legend_handles_labels(), **look)
+def legend_above(
+    figure: Figure, axes: Axes, columns: int, paper: bool = False, **look: Any
+) -> Figure:
+    """Draw the legend of one panel above all panels, and return the figure; `paper` adds the entry of its grey bands."""
+    handles, names = axes.get_legend_handles_labels()
+    if paper:
+        handle, name = paper_entry(bands=True, crosses=False)
+        handles, names = [*handles, handle], [*names, name]
+    look = {"loc": "outside upper center", "frameon": False, "ncols": columns} | look
+    figure.legend(handles, names, **look)
     return figure
 
 

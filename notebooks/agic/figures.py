@@ -51,10 +51,7 @@ def error(cells):
         axes.set(xlabel="local learning rate η", title=title)
     grid[0].set_ylim(1e-4, 30)  # of four steps at the largest rate some diverge
     grid[0].set_ylabel("relative error, geometric mean")
-    figure.legend(
-        *grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=3
-    )
-    return figure
+    return plots.legend_above(figure, grid[0], 3, frameon=True)
 
 
 def gallery(rows, column, titles):

@@ -138,10 +138,7 @@ def fig5a(cells):
     ax.axhspan(0, ours, color="grey", alpha=0.18, lw=0, zorder=0)
     ax.set_xticks(range(len(MODES)), [SUBSTITUTES[mode] for mode in MODES])
     ax.set(ylabel="iAcc", ylim=(0, 1.05))
-    handles, names = ax.get_legend_handles_labels()
-    handle, name = plots.paper_entry(bands=True, crosses=False)
-    figure.legend([*handles, handle], [*names, name], ncols=4, **ABOVE)
-    return figure
+    return plots.legend_above(figure, ax, 4, paper=True, fontsize=plots.SMALL)
 
 
 def layered(cells):

@@ -80,9 +80,7 @@ def condition(cells):
     for ax in axes[::3]:
         ax.set_ylabel("condition number")
     bound.set_label("exact below, by the bound")
-    handles = axes[-1].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside upper center", ncols=3)
-    return figure
+    return plots.legend_above(figure, axes[-1], 3, frameon=True)
 
 
 def curve(lines):
@@ -95,10 +93,7 @@ def curve(lines):
         right.semilogx(levels, np.degrees(angle.numpy()), **look)
     norms.set(xlabel="C", ylabel="‖a(C)‖ / ‖a(1)‖")
     right.set(xlabel="C", ylabel="angle to a(1) [degrees]")
-    figure.legend(
-        *norms.get_legend_handles_labels(), loc="outside upper center", ncols=3, **TEXT
-    )
-    return figure
+    return plots.legend_above(figure, norms, 3, frameon=True, **TEXT)
 
 
 def secagg(cells):
@@ -111,8 +106,7 @@ def secagg(cells):
     theory = torch.erf(0.5 / 2**0.5 / spread)
     ax.semilogx(spread, theory, color="black", label="theory")
     ax.set(xlabel="σ, spread of a count", ylabel="counts that are right")
-    figure.legend(loc="outside upper center", ncols=3, **TEXT)
-    return figure
+    return plots.legend_above(figure, ax, 3, frameon=True, **TEXT)
 
 
 def lnacc(table):
@@ -231,11 +225,7 @@ def fig5(cells, published):
         ax.minorticks_off()
         ax.set(xlabel=words, title=f"exponent {slope:.2f}")
     axes[0].set_ylabel("seconds")
-    handles, names = axes[0].get_legend_handles_labels()
-    handle, name = plots.paper_entry(bands=True, crosses=False)
-    look = dict(loc="outside upper center", ncols=3, frameon=False)
-    figure.legend([*handles, handle], [*names, name], **look)
-    return figure
+    return plots.legend_above(figure, axes[0], 3, paper=True)
 
 
 def fig6(cells, published):
