@@ -81,6 +81,7 @@ DESCENTS |= {SIGNED: dict(decay=()), LEVEL: dict(signed=False, decay=())}
 # iterations to score at
 CURVE = (20, 40, 60, 100, 150, *range(200, 801, 100), *range(1000, 2000, 250))
 CURVE += tuple(range(2000, 10000, 1000))
+WHOLE = 10_000  # the paper's number of iterations
 
 
 def scheduled(descent, schedule, **changes):
@@ -182,6 +183,14 @@ def inverted(
     return x.flatten(1, 2), {**done.snapshots, iterations: done.images}, right
 
 
+def inverted_once(ctx, seeds, data, net, side, method, schedule, **how):
+    """The same, once for all names of a schedule: DLG-Adam goes by the gradient, at a steady rate, under any."""
+    of = data, net, side, method
+    how["schedule"] = LEVEL if method == "DLG-Adam" else schedule
+    invert = lambda: inverted(ctx, seeds, *of, **how)  # noqa: E731
+    return ctx.once(("inverted", *of, *seeds, *how.values()), invert, most=1)
+
+
 def quality(ctx, seeds, truth, recovered, data, side):
     """A row a seed: the scores of its batch, and how many images it was drawn from."""
     images = len(pool(ctx, data, side))
@@ -197,9 +206,10 @@ def qualities(ctx, seeds, truth, images, data, side, by):
 
 
 def on_the_way(ctx, seeds, truth, images, data, side, pictures=True):
-    """`quality` at every snapshot, and at the end the first image beside its original."""
+    """`quality` at every snapshot, and at the end the first image beside its original; ``level`` is "whole" at `WHOLE`."""
     for t, recovered in images.items():
-        at = {"iteration": t, "final": t == max(images)}
+        level = "whole" if t == WHOLE else str(t)
+        at = {"iteration": t, "final": t == max(images), "level": level}
         for row, a, b in zip(
             quality(ctx, seeds, truth, recovered, data, side), recovered, truth
         ):

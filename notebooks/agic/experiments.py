@@ -12,36 +12,47 @@ import torch
 
 from fedleak.attacks.images import agic
 from fedleak.federated import fedavg
-from fedleak_book.experiments import Experiment, grid, spawned
+from fedleak_book.experiments import Experiment, OneSeed, SeedByRole, grid
 from fedleak_book.experiments.kinds import NUMBER
 from notebooks.agic.clients import CURVE, DESCENTS, EVAL, GIVEN, LEVEL, METHODS, OWN
 from notebooks.agic.clients import CIFAR10, PHOTOS, PLAIN, QUALITY, STATES, STORED
-from notebooks.agic.clients import (
-    VARIANTS,
-    inverted,
-    network,
-    on_the_way,
-    pool,
-    quality,
-)
+from notebooks.agic.clients import VARIANTS, WHOLE, inverted, inverted_once, network
+from notebooks.agic.clients import on_the_way, pool, quality
 
 WIDE = CIFAR10 | dict(side=32)
 
 
-def one_gradient(ctx, seeds, data, net, side, batch_size, method, schedule, iterations):
-    """An attack on one gradient a seed, scored on the way and at the end."""
-    sizes = dict(batch_size=batch_size, iterations=iterations, schedule=schedule)
-    x, images, _ = inverted(
-        ctx, seeds, data, net, side, method, **sizes, snapshots=CURVE
-    )
-    yield from on_the_way(ctx, seeds, x, images, data, side)
+def one_update(
+    ctx,
+    seeds,
+    data,
+    net,
+    side,
+    batch_size,
+    method,
+    iterations,
+    schedule=LEVEL,
+    batch_norm=STORED,
+    total_variation=1e-4,
+    steps=1,
+    stops=CURVE,
+    draws=OneSeed,
+):
+    """An attack on one gradient a seed, or on local steps, scored on the way and at the end."""
+    how = dict(batch_size=batch_size, steps=steps, iterations=iterations)
+    how |= dict(schedule=schedule, batch_norm=batch_norm, snapshots=stops)
+    how["total_variation"] = total_variation
+    drawn = [draws(s).of("distance") for s in seeds]
+    x, images, right = inverted_once(ctx, drawn, data, net, side, method, **how)
+    for row in on_the_way(ctx, seeds, x, images, data, side):
+        yield row | {"labels_right": right}
 
 
 PATH = QUALITY | dict(by=("iteration", "final"), facts=("images", "found", "original"))
 ALL = dict(method=METHODS, schedule=LEVEL)
 TABLE4 = Experiment(
     "table4",
-    one_gradient,
+    one_update,
     quick=grid(**PHOTOS, batch_size=1, **ALL, iterations=100)
     + grid(**PHOTOS, batch_size=4, **ALL, iterations=60, trials=1),
     paper=[
@@ -56,34 +67,19 @@ TABLE4 = Experiment(
 )
 
 
-def at_every_choice(
-    ctx, seeds, data, net, side, batch_size, method, schedule, batch_norm, iterations
-):
-    """The same with the batch norm of either mode. DLG-Adam goes by the gradient, at a steady rate, under any name."""
-    sizes = dict(batch_size=batch_size, iterations=iterations, batch_norm=batch_norm)
-    steady = LEVEL if method == "DLG-Adam" else schedule
-    done = ("choices", data, net, side, *seeds, method, steady, *sizes.values())
-
-    def invert():
-        more = dict(schedule=steady, snapshots=(1000, 2000, 5000))
-        return inverted(ctx, seeds, data, net, side, method, **sizes, **more)
-
-    x, images, _ = ctx.once(done, invert, most=1)
-    yield from on_the_way(ctx, seeds, x, images, data, side, pictures=False)
-
-
 EVERY = dict(method=METHODS, schedule=[*DESCENTS], batch_norm=[STORED, OWN])
 STEADY = dict(method="AGIC", schedule=LEVEL)
 TO_THE_END = dict(batch_size=1, iterations=10000)
 CHOICES = Experiment(
     "choices",
-    at_every_choice,
+    one_update,
     quick=grid(**PHOTOS, **EVERY | dict(schedule=LEVEL), batch_size=1, iterations=20),
     paper=grid(**WIDE, **EVERY | dict(batch_norm=STORED), **TO_THE_END)
     + grid(**WIDE, **STEADY, batch_norm=OWN, **TO_THE_END),
     trials=(1, 6),
     tables="table4",
     fixed=dict(total_variation=1e-4, trained=0),
+    arguments=dict(stops=(1000, 2000, 5000)),
     **QUALITY | dict(by=("iteration", "final")),
 )
 IN_TRAINING_MODE = WIDE | dict(batch_norm=OWN) | TO_THE_END
@@ -96,28 +92,12 @@ CHOICES_TRAINING_MODE = dataclasses.replace(  # one attack under four names; thr
 
 
 # --- the number of iterations, on other images than the chapter's other records have ---
-WHOLE = 10_000
-"""The paper's number of iterations."""
-STOPS = (500, 1000, 2000, 5000)
-"""Iterations before it after which the images are scored."""
-
-
-def distance(ctx, seeds, data, net, side, batch_size, method, schedule, iterations):
-    """Invert one gradient per seed, and score the images at `STOPS` and at the end; ``level`` is "whole" at `WHOLE`."""
-    drawn = [spawned(s, "distance") for s in seeds]
-    sizes = dict(batch_size=batch_size, iterations=iterations, schedule=schedule)
-    done = inverted(ctx, drawn, data, net, side, method, **sizes, snapshots=STOPS)
-    for row in on_the_way(ctx, seeds, *done[:2], data, side, pictures=False):
-        reached = row["iteration"]
-        yield {**row, "level": "whole" if reached == WHOLE else str(reached)}
-
-
 SINGLE = dict(batch_size=1, schedule=LEVEL, iterations=WHOLE, trials=24)
 FOURS = dict(batch_size=4, schedule=LEVEL, trials=12)
 BASELINES = ["InvG", "DLG-Adam"]
 DISTANCE = Experiment(
     "distance",
-    distance,
+    one_update,
     quick=grid(
         **PHOTOS, **SINGLE | dict(iterations=20, trials=2), method=["AGIC", *BASELINES]
     ),
@@ -127,6 +107,7 @@ DISTANCE = Experiment(
     by=("iteration", "final", "level"),
     tables="table4",
     fixed=GIVEN,
+    arguments=dict(stops=(500, 1000, 2000, 5000), draws=SeedByRole),
     **QUALITY,
 )
 

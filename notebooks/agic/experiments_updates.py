@@ -11,31 +11,20 @@ from fedleak.attacks.images import agic
 from fedleak.federated import fedavg
 from fedleak_book.experiments import Context, Experiment, grid
 from fedleak_book.experiments.kinds import MEAN, NUMBER
-from notebooks.agic.clients import CURVE, EVAL, GIVEN, LEVEL, METHODS, PHOTOS
+from notebooks.agic.clients import EVAL, GIVEN, LEVEL, METHODS, PHOTOS
 from notebooks.agic.clients import PRETRAINED, QUALITY, SCORES, batches, inferred
-from notebooks.agic.clients import inverted, network, on_the_way, qualities, quality
+from notebooks.agic.clients import inverted, network, qualities, quality
 from notebooks.agic.clients import scheduled
-from notebooks.agic.experiments import WIDE
+from notebooks.agic.experiments import WIDE, one_update
 
 FEDAVG = ["DLG-Adam", "InvG", "one batch", "AGIC"]
-
-
-def along_the_way(
-    ctx, seeds, data, net, side, batch_size, steps, method, iterations, total_variation
-):
-    """An attack on one gradient, or on local steps, scored on the way and at the end; no pictures are kept."""
-    sizes = dict(batch_size=batch_size, steps=steps, iterations=iterations)
-    more = dict(snapshots=CURVE, total_variation=total_variation)
-    x, images, right = inverted(ctx, seeds, data, net, side, method, **sizes, **more)
-    for row in on_the_way(ctx, seeds, x, images, data, side, pictures=False):
-        yield row | {"labels_right": right}
 
 
 LABELLED = SCORES | dict(labels_right=MEAN)
 ENDED = QUALITY | dict(by=("iteration", "final"), values=LABELLED)
 TABLE2 = Experiment(
     "table2",
-    along_the_way,
+    one_update,
     quick=grid(**PHOTOS, method=FEDAVG, iterations=30),
     paper=grid(**WIDE, method="DLG-Adam", iterations=500)
     + grid(**WIDE, method="InvG", iterations=1000)
@@ -148,7 +137,7 @@ FULL = dict(data="imagenet", side=224)
 STEADY = dict(schedule=LEVEL) | EVAL
 TABLE4_IMAGENET = Experiment(
     "table4_imagenet",
-    along_the_way,
+    one_update,
     quick=grid(**PHOTOS, batch_size=1, method=METHODS, iterations=20),
     paper=grid(**FULL, net="resnet50", batch_size=1, method=METHODS, iterations=6),
     trials=(1, 3),
@@ -166,7 +155,7 @@ TABLE4_IMAGENET_FOURS = dataclasses.replace(
 )
 TABLE2_IMAGENET = Experiment(
     "table2_imagenet",
-    along_the_way,
+    one_update,
     quick=grid(**PHOTOS, method=FEDAVG, iterations=20),
     paper=grid(**FULL, net=PRETRAINED, method=FEDAVG, iterations=12),
     trials=(1, 3),
