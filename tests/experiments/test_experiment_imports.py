@@ -85,7 +85,7 @@ def test_no_chapter_imports_anothers_experiments():
     for chapter in notebooks.chapters():
         pattern = re.compile(r"from notebooks\.(\w+)[. ]")
         folder = paths.root() / "notebooks" / chapter
-        sources = [*folder.glob("*.py"), *folder.parent.glob(f"{chapter}*.ipynb")]
+        sources = [*folder.rglob("*.py"), *folder.parent.glob(f"{chapter}*.ipynb")]
         used = {name for path in sources for name in pattern.findall(path.read_text(encoding="utf-8"))}
         known = {chapter, "notes", "plots", "show", "updates"} | (PAGES if chapter == "arena" else set())
         assert used - known == set(), chapter

@@ -1,4 +1,4 @@
-"""GDBR: what the experiments share, a module for each of which stands here by the table or figure that it reproduces.
+"""GDBR: what the experiments share; a module stands here for each table or figure.
 
 A trial runs at the scale of the pixels that its declaration names, or at every plausible choice of what the paper does not
 print; ``data/published/gdbr/choices.toml`` has the choices. The lecture's section on a figure shows the rows of the

@@ -65,17 +65,10 @@ def recovered(
                     continue
                 counts = {f: bridge.recover(update, features, f).counts for f in forms}
                 scored = {f: scores(counts[f], batch.truth) for f in forms}
-                of = {"dropout": dropout, "auxiliary": kind, "aux": n_images}
+                row |= {"dropout": dropout, "auxiliary": kind, "aux": n_images}
                 for f, result in scored.items():
                     gain = result["insacc"] - scored["paper"]["insacc"]
-                    yield {
-                        **row,
-                        **batch.about,
-                        **of,
-                        "form": f,
-                        **result,
-                        "gain": gain,
-                    }
+                    yield {**row, **batch.about, "form": f, **result, "gain": gain}
 
 
 ONE_OF_EACH = [b for b in BATCHES if b[1] in (NAMED, HALF, QUARTER)]
