@@ -57,8 +57,7 @@ def check(values: Mapping[str, Any], defaults: Mapping[str, Any] = {}) -> None:
 
 def check_call(notebook: str, values: Mapping[str, Any]) -> None:
     """Raise `ValueError` for a notebook or a parameter that there is not, or a value that `check` refuses."""
-    available = sorted(path.stem for path in (paths.root() / "notebooks").glob("*.ipynb"))
-    if notebook not in available:
+    if notebook not in (available := paths.notebooks()):
         raise ValueError(f"no notebook {notebook!r}; there are: {', '.join(available) or 'none'}")
     defaults = declared(paths.source_notebook(notebook))
     if unknown := sorted(set(values) - set(defaults)):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 
 @cache
@@ -20,6 +21,11 @@ def root() -> Path:
             if (folder / "_toc.yml").is_file() and (folder / "notebooks").is_dir() and (folder / "fedleak").is_dir():
                 return folder
     raise FileNotFoundError("no fedleak checkout found here or above: clone the repository and run this inside it")
+
+
+def notebooks() -> list[str]:
+    """Return the names of all notebooks of the checkout."""
+    return sorted(path.stem for path in (root() / "notebooks").glob("*.ipynb"))
 
 
 def source_notebook(name: str) -> Path:
@@ -61,14 +67,8 @@ def experiment_names(chapter: str) -> set[str]:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 given = [*node.value.args[:1], *(word.value for word in node.value.keywords if word.arg == "name")]
                 names |= {str(part.value) for part in given if isinstance(part, ast.Constant)}
-    facts = {file.stem: json.loads(file.read_text()) for file in recorded(chapter).glob("*.json")}
-    names -= {name for name, fields in facts.items() if "retired" in fields}
-    names -= {
-        part
-        for name, fields in facts.items()
-        if not recorded(chapter).joinpath(f"{name}.csv").exists()
-        for part in fields.get("joins", ())
-    }
+    for name, facts in provenance(chapter).items():
+        names -= {*facts.get("joins", ()), *([name] if "retired" in facts else ())}
     return {name for name in names if name.isidentifier() and name.islower()}
 
 
@@ -76,8 +76,7 @@ def require_experiment(chapter: str, name: str, declared: Collection[str]) -> No
     """Raise `ValueError` for an experiment that a chapter does not declare, or does not declare any more."""
     if name in declared:
         return
-    file = recorded(chapter) / f"{name}.json"
-    if file.is_file() and (code := json.loads(file.read_text()).get("retired")):
+    if code := provenance(chapter).get(name, {}).get("retired"):
         raise ValueError(f"the code of {chapter} {name} was retired; to run it again:\n{again(chapter, name, code)}")
     raise ValueError(f"{chapter} declares no {name}; there are: {', '.join(declared)}")
 
@@ -97,6 +96,11 @@ def recorded(paper: str, profile: str = "paper") -> Path:
     """Return the folder with a paper's recorded runs; those of the quick profile are for `fedleak recheck` only."""
     folder = root() / "data" / "results" / paper
     return folder if profile == "paper" else folder / profile
+
+
+def provenance(chapter: str) -> dict[str, dict[str, Any]]:
+    """Return what the files beside a chapter's records say, by name: where they come from, or what they join."""
+    return {file.stem: json.loads(file.read_text("utf-8")) for file in sorted(recorded(chapter).glob("*.json"))}
 
 
 def claims(paper: str) -> Path:

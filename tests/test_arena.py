@@ -79,9 +79,9 @@ def test_every_sentence_of_the_advice_moves_with_the_records(monkeypatch):
     before, recorded = list(advice(Results("arena", device="cpu"))), records.recorded
 
     def other(paper, name, profile="paper"):
-        if (record := recorded(paper, name, profile)) is None or "iacc" not in record[0]:
+        if (record := recorded(paper, name, profile)) is None or "iacc" not in record.rows:
             return record
-        return record[0].assign(iacc=0.1 + 0.7 * record[0]["iacc"]), record[1]
+        return replace(record, rows=record.rows.assign(iacc=0.1 + 0.7 * record.rows["iacc"]))
 
     monkeypatch.setattr(records, "recorded", other)
     after = list(advice(Results("arena", device="cpu")))

@@ -15,14 +15,14 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module", autouse=True)
 def executed():
     """All notebooks, executed side by side as the book has them: the pages' tests build it from the same copies."""
-    notebooks.execute_all([name for name in notebooks.available() if notebooks.is_stale(name, notebooks.QUICK)])
+    notebooks.execute_all([name for name in paths.notebooks() if notebooks.is_stale(name, notebooks.QUICK)])
 
 
 def read(name):
     return nbformat.read(paths.executed_notebook(name), as_version=4)
 
 
-@pytest.mark.parametrize("name", notebooks.available())
+@pytest.mark.parametrize("name", paths.notebooks())
 def test_every_figure_has_an_image_with_legible_text_and_the_pages_names(name):
     """Eleven pixels at least where a figure gets 688 of them, as in a window 1,300 wide; exponents are smaller."""
     figures = [cell for cell in read(name).cells if "figure" in cell.metadata.get("mystnb", {})]

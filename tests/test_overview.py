@@ -10,11 +10,10 @@ from fedleak_book import paths
 from fedleak_book.evidence import published
 from fedleak_book.evidence.results import figure_of, slug
 from fedleak_book.experiments import recheck, records, running
-from fedleak_book.pages import notebooks
 
 PUBLISHED = {paper: published.load(paper) for paper in paths.papers()}
 NOTEBOOKS = {}  # the cells of each chapter, with those of the notebook that continues it
-for name in notebooks.available():
+for name in paths.notebooks():
     cells_of = json.loads(paths.source_notebook(name).read_text(encoding="utf-8"))["cells"]
     NOTEBOOKS.setdefault(paths.chapter_of(name), {"cells": []})["cells"] += cells_of
 

@@ -181,7 +181,7 @@ def test_every_recorded_result_says_where_it_comes_from():
     assert len(recorded_tables()) > 40
     for path in recorded_tables():
         profile = "quick" if path.parent.name == "quick" else "paper"
-        facts = records.recorded(path.relative_to(RESULTS).parts[0], path.stem, profile)[1]  # refuses other rows
+        facts = records.recorded(path.relative_to(RESULTS).parts[0], path.stem, profile).facts  # refuses other rows
         assert facts.keys() >= PROVENANCE, path
         assert all(map(date.fromisoformat, listed(facts["date"]))), path
         assert facts["profile"] == profile, path

@@ -5,7 +5,7 @@ import pytest
 from values import cells, numbers
 
 from fedleak_book import paths
-from fedleak_book.evidence import choices, published
+from fedleak_book.evidence import published
 from fedleak_book.evidence.published import LOST
 from notebooks.privacy import notes as private
 from notebooks.proofs import notes as proven
@@ -74,10 +74,11 @@ def test_proofs_are_counted_by_client_and_over_all():
 
 @pytest.mark.parametrize("paper", paths.papers())
 def test_choices_are_of_settings_that_the_paper_leaves_open(paper):
-    declared, tables = choices.load(paper), published.load(paper).tables
-    assert declared.written
-    for choice in declared.choices:
-        lost = [row for name, table in tables.items() if name in (choice.tables or tables) for row in table.rows]
-        assert any(row.get(choice.setting) == LOST for row in lost), choice.setting
-    for choice in declared.transports:
-        assert set(choice.tables) <= tables.keys()
+    declared, tables = published.load(paper).rules, published.load(paper).tables
+    assert declared["written"]
+    for choice in declared["choice"]:
+        assert len(choice["is"]) == len(choice["sources"]), "every choice has a source"
+        lost = [row for name in choice.get("tables", tables) for row in tables[name].rows]
+        assert any(row.get(choice["setting"]) == LOST for row in lost), choice["setting"]
+    for transport in declared.get("transport", ()):
+        assert set(transport["tables"]) <= tables.keys()

@@ -5,13 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-import pandas as pd
-
 from fedleak import __version__
 from fedleak.files import write_text
 from fedleak_book import paths
 from fedleak_book.evidence.results import Results, figure_of
 from fedleak_book.experiments import Experiment, records, running
+from fedleak_book.experiments.records import Record
 from notebooks import notes
 from notebooks.show import markdown, prose
 
@@ -38,7 +37,7 @@ def page(chapter: str, rows: Sequence[Row]) -> str:
     retired = records.retired(chapter)
     experiments: dict[str, Experiment | None] = {**running.declared(chapter), **dict.fromkeys(retired)}
     recorded = {name: records.parts(chapter, name) for name in experiments}
-    facts = {name: record for of_experiment in recorded.values() for name, record in of_experiment.items()}
+    every = [record for of_experiment in recorded.values() for record in of_experiment.values()]
     parts, noted = list[str](), notes.load(chapter)
     anchors = list(dict.fromkeys(row["anchor"] for row in rows))
     if rows:
@@ -50,7 +49,7 @@ def page(chapter: str, rows: Sequence[Row]) -> str:
         ]
     if rest := {anchor: note for anchor, note in noted.items() if anchor not in anchors}:
         parts += ["## Notes\n", *_noted(results, rest)]
-    parts += ["## Where the recorded runs come from\n", markdown(_provenance(facts)), "## The experiments\n"]
+    parts += ["## Where the recorded runs come from\n", markdown(_provenance(every)), "## The experiments\n"]
     shown = dict[Any, str]()
     for name, experiment in experiments.items():
         parts += [f"({_record(chapter, name)})=\n### `{name}`\n", _about(chapter, name, experiment, retired)]
@@ -100,12 +99,11 @@ def _ours(row: Row) -> str:
     return f"{row['ours']:.3g}{spread}" + f", {row['n']:,}" * bool(row["n"])
 
 
-def _provenance(facts: Mapping[str, tuple[pd.DataFrame, Row]]) -> Iterator[dict[str, Any]]:
-    for name, (_, recorded_facts) in facts.items():
-        listed = {
-            k: ", ".join(map(str, v)) if isinstance(v := recorded_facts.get(k, "–"), list) else v for k in PROVENANCE
-        }
-        yield {"record": f"`{name}`", **{k: _plain(v) for k, v in listed.items()}}
+def _provenance(recorded: Sequence[Record]) -> Iterator[dict[str, Any]]:
+    for record in recorded:
+        listed = {k: record.facts.get(k, "–") for k in PROVENANCE}
+        plain = {k: _plain(", ".join(map(str, v)) if isinstance(v, list) else v) for k, v in listed.items()}
+        yield {"record": f"`{record.name}`", **plain}
 
 
 def _record(chapter: str, name: str) -> str:
@@ -120,14 +118,15 @@ def _about(chapter: str, name: str, experiment: Experiment | None, retired: Mapp
     return f"{_plain(inspect.getdoc(experiment.trial) or '')} Again: `fedleak record {chapter} {name}`.\n"
 
 
-def _recorded(chapter: str, recorded: Mapping[str, tuple[pd.DataFrame, Row]]) -> Iterator[str]:
+def _recorded(chapter: str, recorded: Mapping[str, Record]) -> Iterator[str]:
     """Yield the records of an experiment."""
-    for name, (rows, facts) in recorded.items():
-        cells = records.settled(rows, facts)
+    for name, record in recorded.items():
+        cells = record.cells()
         cells = cells[[c for c in cells if cells[c].astype(str).str.len().max() <= LONGEST]]
-        sets = ", ".join(f"{d['name']} ({d['images']:,} images, {_plain(d['source'])})" for d in facts["datasets"])
+        used = record.facts["datasets"]
+        sets = ", ".join(f"{d['name']} ({d['images']:,} images, {_plain(d['source'])})" for d in used)
         data = f"; data: {sets}" * bool(sets)
-        yield f"{len(rows):,} rows of trials, `data/results/{chapter}/{name}.csv`{data}. "
+        yield f"{len(record.rows):,} rows of trials, `data/results/{chapter}/{name}.csv`{data}. "
         what = "means, 95 % intervals and numbers of trials"
         if len(cells) > FEW:
             file = FILES / f"{chapter}-{name}.csv"

@@ -42,19 +42,22 @@ def record(
 
 
 def claims(
-    name: Annotated[str, typer.Argument(help="Chapter, such as llg, rlu, lia_sa, gdbr, agic, arena or learned.")] = "",
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Chapter, such as llg, rlu, lia_sa, gdbr, agic, arena or learned. [default: all]"),
+    ] = None,
 ) -> None:
     """Measure the claims of a chapter or of all anew, on the recorded rows, and write data/verdicts.csv.
 
     After an edit of claims, of what is published, or of a record. Settings that a paper does not print, and that have
     neither choices nor a reason, are named.
     """
-    if name:
+    if name is not None:
         paths.with_experiments(name)
     from fedleak_book.evidence import completeness, judged, published
     from fedleak_book.evidence.results import Results
 
-    for chapter in [name] if name else paths.chapters_with_claims():
+    for chapter in paths.chapters_with_claims() if name is None else [name]:
         if measured := Results(chapter, device="cpu").measure():
             judged.keep(chapter, measured)
         typer.echo(f"measured the claims of {chapter}")
@@ -65,7 +68,9 @@ def claims(
 def recheck(
     name: Annotated[str | None, typer.Argument(help="Chapter to draw tables from. [default: all]")] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed of the draw. [default: the date]")] = None,
-    budget: Annotated[float, typer.Option(help="Recorded computing time of the drawn settings, in seconds.")] = 60,
+    budget: Annotated[
+        float, typer.Option(min=1, help="Recorded computing time of the drawn settings, in seconds.")
+    ] = 60,
 ) -> None:
     """Compute randomly drawn recorded results again, and compare."""
     if name is not None:

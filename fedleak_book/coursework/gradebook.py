@@ -1,20 +1,16 @@
 """The grade book in the forms that Canvas and Moodle import: a row for each student, a column for each assignment."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedleak import files
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 UNGRADED = "not graded"
 """What an entry's error begins with if the machine's fault kept it from being graded: it has no points, not zero."""
 NEEDED = {"student", "assignment", "points", "max", "error"}
 
 
-def convert(grades: Path, system: str) -> "pd.DataFrame":
-    """Return what ``"canvas"`` or ``"moodle"`` imports of the CSV file that `fedleak grade` wrote.
+def write(grades: Path, system: str, out: Path) -> None:
+    """Write what ``"canvas"`` or ``"moodle"`` imports of the CSV file that `fedleak grade` wrote.
 
     Folders' names are students' logins. Canvas finds assignments by title; Moodle's import asks for the columns. Raises
     `FileNotFoundError` if there is no such file; `ValueError` if it is another one.
@@ -34,14 +30,10 @@ def convert(grades: Path, system: str) -> "pd.DataFrame":
     rows["points"] = rows["points"].mask(rows["error"].str.startswith(UNGRADED), "")
     points = rows.pivot(index="student", columns="assignment", values="points").fillna("")
     points = points.loc[rows["student"].unique(), rows["assignment"].unique()]
-    if system == "moodle":
-        return points.rename_axis("username").reset_index()
-    most = rows.drop_duplicates("assignment").set_index("assignment")["max"]
-    table = pd.concat([most.to_frame("").T, points])
-    head = {"Student": ["Points Possible"] + [""] * len(points), "ID": "", "SIS Login ID": table.index, "Section": ""}
-    return pd.DataFrame(head, table.index).join(table)
-
-
-def write(grades: Path, system: str, out: Path) -> None:
-    """Write what `convert` returns to a file."""
-    files.write_text(out, convert(grades, system).to_csv(index=False))
+    table = points.rename_axis("username").reset_index()
+    if system == "canvas":
+        most = rows.drop_duplicates("assignment").set_index("assignment")["max"]
+        table, head = pd.concat([most.to_frame("").T, points]), ["Points Possible"] + [""] * len(points)
+        students = {"Student": head, "ID": "", "SIS Login ID": table.index, "Section": ""}
+        table = pd.DataFrame(students, table.index).join(table)
+    files.write_text(out, table.to_csv(index=False))

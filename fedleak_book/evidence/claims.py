@@ -8,9 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from fedleak_book.evidence import choices, effects, measurements
-from fedleak_book.evidence.choices import Transport
-from fedleak_book.evidence.effects import Effect
+from fedleak_book.evidence import effects, measurements
+from fedleak_book.evidence.effects import Effect, Transport
 from fedleak_book.evidence.estimates import (
     Cells,
     Having,
@@ -132,69 +131,58 @@ class Claim:
         Of a claim about several cells one counts that fits each of them whose settings differ. With `parts` several may
         fit some of them each, and their sum counts.
         """
-        table, rules = paper.tables[item.table], choices.load(paper.name)
+        table = paper.tables[item.table]
         cells = [row for row in table.rows if fits(item.cell, row)]
         far = [{d.setting for d in measurements.of_cells(table, used, cell) if d.counts} for cell in cells]
+        holding = [effects.transports(table.rules_of("transport", cell)) for cell in cells]
+        declared = [(record.cells_by, record.first, dict(record.fixed)) for record in recorded]
+        code = f"{imports.code_of(f'notebooks.{paper.name}.claims')} {declared}"
         sums = dict[Any, tuple[list[Transport], set[int]]]()
-        for transport in () if self.rows else rules.transports:
+        for transport in () if self.rows else effects.transports(paper.rules.get("transport", ())):
             short = {k for k, settings in enumerate(far) if settings & {*transport.settings}}
-            fitting = {k for k in short if transport in rules.transports_of(table.name, cells[k])}
-            if not fitting or (fitting < short and not self.parts):
+            covered, chosen = {k for k in short if transport in holding[k]}, [transport]
+            if not covered or not all(fits(transport.only, table.unnamed(row) | dict(row)) for row in used):
                 continue
-            if not all(fits(transport.only, table.unnamed(row) | dict(row)) for row in used):
-                continue
-            chosen, covered = [transport], fitting
             if self.parts:
                 earlier, before = sums.get((transport.record, transport.settings), ([], set()))
-                chosen, covered = [*earlier, transport], before | fitting
+                chosen, covered = [*earlier, transport], before | covered
                 sums[transport.record, transport.settings] = chosen, covered
-            if covered >= short and (effect := self._effect(paper.name, chosen, recorded)):
-                yield effect
+            if covered >= short:
+                ends = self._ends(paper.name, chosen, recorded)
+                yield from effects.effect(paper.name, chosen, self.id, self.at, ends, code)
 
-    def _effect(self, paper: str, transports: Sequence[Transport], recorded: Sequence[Record]) -> Effect | None:
-        """Return the effect of transports on the statistic; that of several is the sum of their largest changes."""
-
-        def measure() -> effects.Ends:
-            ends = [self._ends(paper, transport, recorded) for transport in transports]
-            if not self.parts:
-                return ends[0]
-            most = {name: sum(end[name][1] for end in ends) for name in ends[0] if all(name in end for end in ends)}
-            return {name: (-end, end) for name, end in most.items()}
-
-        declared = [(record.cells_by, record.first, dict(record.fixed)) for record in recorded]
-        code = f"{imports.code_of(f'notebooks.{paper}.claims')} {declared}"
-        return effects.known(paper, transports, self.id, self.at, measure, code)
-
-    def _ends(self, paper: str, transport: Transport, recorded: Sequence[Record]) -> effects.Ends:
-        """Return the interval of what the statistic changes on each of a transport's data sets that has its cells."""
-        ends, rows = dict[str, tuple[float, float]](), effects.rows_of(paper, transport, {})
-        for name, sample in rows.groupby("data") if rows is not None else ():
-            with suppress(KeyError, IndexError, ValueError):
-                ends[str(name)] = self._change(sample.assign(**transport.when), transport, recorded)
-        return ends
-
-    def _change(self, rows: pd.DataFrame, transport: Transport, recorded: Sequence[Record]) -> tuple[float, float]:
-        """Return the interval of what the whole level changes; of `parts`, the largest one in both directions."""
+    def _ends(self, paper: str, chosen: Sequence[Transport], recorded: Sequence[Record]) -> effects.Ends:
+        """Return the interval of what the statistic changes, by data set; of `parts`, the sum of the largest."""
+        ends = [dict(self._changes(paper, transport, recorded)) for transport in chosen]
         if not self.parts:
-            assert self.statistic is not None
-            return self._contrast(rows, transport, recorded, self.statistic)
-        largest = max(abs(end) for part in self.parts for end in self._contrast(rows, transport, recorded, part))
-        return -largest, largest
+            return ends[0]
+        most = {name: sum(end[name][1] for end in ends) for name in ends[0] if all(name in end for end in ends)}
+        return {name: (-end, end) for name, end in most.items()}
 
-    def _contrast(
-        self, rows: pd.DataFrame, transport: Transport, recorded: Sequence[Record], statistic: Statistic
-    ) -> tuple[float, float]:
-        """Return the interval of a statistic at the whole level less that at a part of it."""
-        cells = []
-        for level in (choices.WHOLE, transport.part):
+    def _changes(
+        self, paper: str, transport: Transport, recorded: Sequence[Record]
+    ) -> Iterator[tuple[str, tuple[float, float]]]:
+        """Yield the interval of what the whole level changes on each of a transport's data sets that has the cells."""
+        for name, sample in effects.rows_of(paper, transport, {}).groupby("data"):
+            with suppress(KeyError, IndexError, ValueError):
+                levels = [*self._levels(sample.assign(**transport.when), transport, recorded)]
+                parts = [_contrast(part, levels) for part in self.parts or (self.statistic,) if part]
+                most = max(abs(end) for part in parts for end in part)
+                yield str(name), (-most, most) if self.parts else parts[0]
+
+    def _levels(self, rows: pd.DataFrame, transport: Transport, recorded: Sequence[Record]) -> Iterator[Cells]:
+        """Yield the cells of each record at the whole level, and then at a part of it."""
+        for level in (effects.WHOLE, transport.part):
             for record in recorded:
-                level_rows = rows[rows["level"] == level].drop(columns="level").rename(columns=transport.columns)
-                for name in set(record.fixed) & set(level_rows):
-                    level_rows = level_rows[level_rows[name] == record.fixed[name]]
-                cells.append(self._cells(record, matching_rows(level_rows, self.filters)))
-        half = len(recorded)
-        _, low, high, _ = estimate(lambda *t: statistic(*t[:half]) - statistic(*t[half:]), cells)
-        return low, high
+                chosen = rows[rows["level"] == level].drop(columns="level").rename(columns=transport.columns)
+                here = {name: record.fixed[name] for name in set(record.fixed) & set(chosen)}
+                yield self._cells(record, matching_rows(matching_rows(chosen, here), self.filters))
+
+
+def _contrast(statistic: Statistic, cells: Sequence[Cells]) -> tuple[float, float]:
+    """Return the interval of a statistic at the first half of some cells less that at the second."""
+    half = len(cells) // 2
+    return estimate(lambda *t: statistic(*t[:half]) - statistic(*t[half:]), cells)[1:3]
 
 
 def _settled(recorded: Iterable[Record], tables: Iterable[pd.DataFrame]) -> list[dict[str, Any]]:

@@ -1,31 +1,28 @@
-"""The effects of fewer images on other data, as data: ``data/published/<paper>/effects.csv``, and their backtests.
+"""The effects of fewer images on other data, and whether they hold: measured and written down by `fedleak claims`.
 
-A paper's transports (`choices`) say where they were recorded. `fedleak claims` measures an effect again where its
-record, its declaration or the claims' code changed, and reads all others.
+A transport of ``choices.toml`` names the record that measured, trial by trial, the effect of some settings on other
+data that have both levels, ``whole`` and that of ours. ``data/published/<paper>/effects.csv`` has the effects, and
+``backtests.csv`` how often those of a record covered what is known.
 """
 
-import csv
 import hashlib
-import io
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedleak.files import write_text
 from fedleak_book import paths
-from fedleak_book.evidence import choices
-from fedleak_book.evidence.choices import WHOLE, Transport
-from fedleak_book.evidence.published import Table
+from fedleak_book.evidence.published import Paper, Table
 from fedleak_book.experiments import records
 from fedleak_book.experiments.experiment import Row, fits
 from fedleak_book.experiments.kinds import DIFFERENCE, Kind, interval
 
+WHOLE = "whole"
 LEAST_COVERED, LEAST_VALUES, WIDEST = 0.9, 20, 0.1
 """A transport counts once it covered this share of at least this number of values, blind, by intervals with a mean
 half-width of at most `WIDEST`: wider ones cannot fail."""
@@ -34,6 +31,33 @@ FILES = ("effects.csv", "backtests.csv")
 KEYS = ("record", "settings", "where", "column", "at")
 DIGITS = ".12g"
 Ends = Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Transport:
+    """Where the effect of some settings was measured."""
+
+    settings: tuple[str, ...]
+    record: str
+    part: str
+    """Its level that our rows have."""
+    same: tuple[str, ...] = ()
+    """Columns of the record that have to have the values of our row."""
+    where: Row = field(default_factory=dict)
+    """Which rows of the record are meant."""
+    when: Row = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+    columns: Row = field(default_factory=dict)
+    """What columns of the record are called in the rows of a claim."""
+    only: Row = field(default_factory=dict)
+    """Settings of our rows at which the record was made, where they are no columns of it."""
+
+
+def transports(rules: Iterable[Row]) -> list[Transport]:
+    """Return the transports that some rules of ``choices.toml`` declare."""
+    plain: Iterator[dict[str, Any]]
+    plain = ({k: tuple(v) if isinstance(v, list) else v for k, v in rule.items()} for rule in rules)
+    return [Transport(**fields) for fields in plain]
 
 
 @dataclass(frozen=True)
@@ -71,58 +95,45 @@ def text_of(settings: Row) -> str:
     )
 
 
-def digest_of(paper: str, transports: Sequence[Transport], code: str = "") -> str:
+def digest_of(paper: str, transports: Iterable[Transport], code: str = "") -> str:
     """Return a digest of what effects depend on: records, declarations, and the code of a claim."""
     digest = hashlib.sha256(code.encode())
     for transport in transports:
-        recorded = records.provenance(paths.recorded(paper) / f"{transport.record}.json")
-        digest.update(f"{transport} {recorded.get('sha256')}".encode())
+        recorded = records.recorded(paper, transport.record)
+        digest.update(f"{transport} {recorded and recorded.facts['sha256']}".encode())
     return digest.hexdigest()[:12]
+
+
+def effect(paper: str, of: Sequence[Transport], column: str, at: str, ends: Ends, code: str = "") -> list[Effect]:
+    """Return the effect of transports, which are of the same settings by one record; nothing without an interval."""
+    where = " | ".join(filter(None, (text_of(transport.where) for transport in of)))
+    measured = Effect(of[0].record, of[0].settings, ends, where, column, at, digest_of(paper, of, code))
+    return [measured] if ends else []
 
 
 def of_cell(table: Table, row: Row, cell: Row, column: str) -> tuple[Effect, ...]:
     """Return the effects that are known for a value of one of the paper's tables in a row of ours."""
-    declared = choices.load(table.paper).transports_of(table.name, cell)
-    applying = (t for t in declared if fits(t.only, table.unnamed(row) | dict(row)))
-    found = (of_column(table.paper, transport, row, column) for transport in applying)
-    return tuple(effect for effect in found if effect is not None)
+    known = list[Effect]()
+    for transport in transports(table.rules_of("transport", cell)):
+        if fits(transport.only, table.unnamed(row) | dict(row)):
+            same = {name: row.get(name) for name in transport.same}
+            rows = rows_of(table.paper, transport, same)
+            samples = rows.groupby("data") if column in rows else ()
+            pairs = {str(name): contrast(sample, transport.part, column) for name, sample in samples}
+            ends = {name: pair for name, pair in pairs.items() if pair is not None}
+            known += effect(table.paper, [transport], column, text_of(same), ends)
+    return tuple(known)
 
 
-def of_column(paper: str, transport: Transport, row: Row, column: str) -> Effect | None:
-    """Return the effect on a column in one of our rows; None where the record has no such cell."""
-    same = {name: row.get(name) for name in transport.same}
-
-    def measure() -> Ends:
-        rows = rows_of(paper, transport, same)
-        if rows is None or column not in rows:
-            return {}
-        pairs = {str(name): contrast(group, transport.part, column) for name, group in rows.groupby("data")}
-        return {name: pair for name, pair in pairs.items() if pair is not None}
-
-    return known(paper, [transport], column, text_of(same), measure)
-
-
-def known(
-    paper: str, transports: Sequence[Transport], column: str, at: str, measure: Callable[[], Ends], code: str = ""
-) -> Effect | None:
-    """Return an effect as the file has it, or measured where that is out of date; None where there is none."""
-    first, where = transports[0], " | ".join(filter(None, (text_of(t.where) for t in transports)))
-    effect = Effect(first.record, first.settings, {}, where, column, at, digest_of(paper, transports, code))
-    recorded = load(paper).get(effect.key)
-    if recorded is None or recorded.digest != effect.digest:
-        recorded = replace(effect, ends=measure())
-    return recorded if recorded.ends else None
-
-
-def rows_of(paper: str, transport: Transport, same: Row) -> pd.DataFrame | None:
-    """Return the rows of a transport's record with these values, and its fixed settings; None where there are none."""
+def rows_of(paper: str, transport: Transport, same: Row) -> pd.DataFrame:
+    """Return the rows of a transport's record with these values, and its fixed settings."""
     if (record := records.recorded(paper, transport.record)) is None:
-        return None
-    rows = record[0].assign(**record[1]["declared"]["fixed"])
+        return pd.DataFrame({"data": []})
+    rows = record.rows.assign(**record.fixed)
     for name, value in {**transport.where, **same}.items():
         if name in rows:
             rows = rows[rows[name].isna() if pd.isna(value) else rows[name] == value]
-    return rows if len(rows) else None
+    return rows
 
 
 def contrast(rows: pd.DataFrame, part: str, column: str) -> tuple[float, float] | None:
@@ -132,49 +143,6 @@ def contrast(rows: pd.DataFrame, part: str, column: str) -> tuple[float, float] 
         return None
     apart = (means[WHOLE] - means[part]).dropna()
     return interval(apart.to_numpy(), DIFFERENCE) if len(apart) else None
-
-
-# --- the files ------------------------------------------------------------------------------------------------------
-
-
-def load(paper: str) -> Mapping[tuple[str, ...], Effect]:
-    """Return the effects that are written down, by their keys."""
-    path = paths.published(paper) / "effects.csv"
-    return _load(path, records.changed(path))
-
-
-@lru_cache(maxsize=32)
-def _load(path: Path, changed: int) -> Mapping[tuple[str, ...], Effect]:
-    effects = dict[tuple[str, ...], Effect]()
-    for line in csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))) if changed else ():
-        record, settings, where, column, at = key = tuple(line[name] for name in KEYS)
-        ends = dict(effects[key].ends) if key in effects else {}
-        ends[line["data"]] = float(line["low"] or "nan"), float(line["high"] or "nan")
-        effects[key] = Effect(record, tuple(settings.split(", ")), ends, where, column, at, line["digest"])
-    return effects
-
-
-def write(paper: str, effects: Iterable[Effect]) -> None:
-    """Write effects, each once, and the backtests of the paper's transports; what has none leaves no file."""
-    lines = [
-        {**dict(zip(KEYS, key, strict=True)), "data": name, "low": _text(low), "high": _text(high), "digest": of.digest}
-        for key, of in sorted({effect.key: effect for effect in effects}.items())
-        for name, (low, high) in of.ends.items()
-    ]
-    tests = [
-        {"record": name, **asdict(of), "half_width": _text(of.half_width)} for name, of in backtests(paper).items()
-    ]
-    for name, rows in (("effects", lines), ("backtests", tests)):
-        if rows:
-            file = io.StringIO()
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-            write_text(paths.published(paper) / f"{name}.csv", file.getvalue())
-
-
-def _text(value: float) -> str:
-    return "" if math.isnan(value) else format(value, DIGITS)
 
 
 # --- does transport cover what is known? --------------------------------------------------------------------------
@@ -198,7 +166,7 @@ class Backtest:
         return covers and self.half_width <= WIDEST
 
 
-def backtest(rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind]) -> Backtest:
+def backtest(rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind], digest: str = "") -> Backtest:
     """Predict blind, in every cell and from every other data set, what was measured at the whole level.
 
     The even trials at the part are what one would have; the effect is that of the other data set; the odd trials at
@@ -213,7 +181,7 @@ def backtest(rows: pd.DataFrame, by: Sequence[str], kinds: Mapping[str, Kind]) -
             if {part, WHOLE} <= set(pairs):
                 tests += _predicted(pairs.dropna(subset=[part, WHOLE]), by, part, kind)
     half_width = float(np.mean([half for _, half in tests])) if tests else math.inf
-    return Backtest(len(tests), sum(hit for hit, _ in tests), half_width)
+    return Backtest(len(tests), sum(hit for hit, _ in tests), half_width, digest)
 
 
 def _predicted(pairs: pd.DataFrame, by: Sequence[str], part: str, kind: Kind) -> Iterator[tuple[bool, float]]:
@@ -235,37 +203,36 @@ def _predicted(pairs: pd.DataFrame, by: Sequence[str], part: str, kind: Kind) ->
             yield bool(bottom - 1e-9 <= truth <= top + 1e-9), (top - bottom) / 2
 
 
-def backtests(paper: str) -> dict[str, Backtest]:
-    """Return the backtest of every transport of a paper whose record is there: as written down, or measured anew."""
-    earlier, tests = load_backtests(paper), dict[str, Backtest]()
-    for transport in choices.load(paper).transports:
-        if transport.record in tests or (recorded := records.recorded(paper, transport.record)) is None:
-            continue
-        digest = digest_of(paper, [transport])
-        test = earlier.get(transport.record)
-        if test is None or test.digest != digest:
-            rows, declared = recorded[0], recorded[1]["declared"]
-            kinds = {name: Kind(kind["name"]) for name, kind in declared["kinds"].items()}
-            test = replace(backtest(rows, transport.same, kinds), digest=digest)
-        tests[transport.record] = test
+def backtests(paper: Paper) -> dict[str, Backtest]:
+    """Return the backtest of every record that a paper's transports name, with the columns that the first keeps."""
+    tests = dict[str, Backtest]()
+    for transport in transports(paper.rules.get("transport", ())):
+        record = records.recorded(paper.name, transport.record)
+        if record and record.name not in tests:
+            kinds = {name: Kind(kind.name) for name, kind in record.kinds.items()}
+            tests[record.name] = backtest(record.rows, transport.same, kinds, digest_of(paper.name, [transport]))
     return tests
 
 
+# --- the files ------------------------------------------------------------------------------------------------------
+
+
+def write(paper: str, effects: Iterable[Effect], tests: Mapping[str, Backtest]) -> None:
+    """Write effects, each once, and backtests; a paper without them gets no file."""
+    lines = [
+        {**dict(zip(KEYS, key, strict=True)), "data": name, "low": low, "high": high, "digest": of.digest}
+        for key, of in sorted({effect.key: effect for effect in effects}.items())
+        for name, (low, high) in of.ends.items()
+    ]
+    tested = [{"record": name, **asdict(of)} for name, of in tests.items()]
+    for file, rows in zip(FILES, (lines, tested), strict=True):
+        if rows:
+            text = pd.DataFrame(rows).to_csv(index=False, float_format=f"%{DIGITS}")
+            write_text(paths.published(paper) / file, text)
+
+
 def load_backtests(paper: str) -> dict[str, Backtest]:
-    """Return the backtests of a paper's transports that are written down."""
+    """Return the backtests of a paper's records that are written down."""
     path = paths.published(paper) / "backtests.csv"
-    return _load_backtests(path, records.changed(path))
-
-
-@lru_cache(maxsize=64)
-def _load_backtests(path: Path, changed: int) -> dict[str, Backtest]:
-    lines = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))) if changed else ()
-    return {
-        line["record"]: Backtest(int(line["values"]), int(line["covered"]), float(line["half_width"]), line["digest"])
-        for line in lines
-    }
-
-
-def trusted(paper: str, record: str) -> bool:
-    """Say whether a recorded transport counts."""
-    return load_backtests(paper).get(record, Backtest(0, 0)).trusted
+    rows = pd.read_csv(path, dtype={"digest": str}).to_dict("records") if path.is_file() else ()
+    return {row.pop("record"): Backtest(**row) for row in rows}

@@ -60,8 +60,10 @@ class Cells:
         self.rows, self.place = rows, rows.groupby(keys, dropna=False).ngroup()
         numbered = rows.assign(cell=self.place, trial=rows.get("trial", 0))
         grid = records.units(numbered, ["cell"], [value]).pivot(index="cell", columns="trial", values=value)
-        self.means = np.nanmean(grid.to_numpy(dtype=float), axis=1)
-        self.trials = [cell[~np.isnan(cell)] for cell in grid.to_numpy(dtype=float)] if "trial" in rows else []
+        values = grid.to_numpy(dtype=float)
+        counts = (~np.isnan(values)).sum(axis=1)
+        self.means = np.nansum(values, axis=1) / np.where(counts, counts, np.nan)
+        self.trials = [cell[~np.isnan(cell)] for cell in values] if "trial" in rows else []
         self.n = min(map(len, self.trials)) if "trial" in rows else int(rows.get("n", pd.Series([0])).min())
         places = numbered.drop_duplicates("cell").set_index(keys)["cell"].sort_values()
         self.places: Any = places.unstack(wide, fill_value=-1) if wide and len(keys) > 1 else places

@@ -7,30 +7,40 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-import pandas as pd
-
 from fedleak.files import write_text
 from fedleak_book import paths
 from fedleak_book.evidence import effects, measurements, published, scoreboard, verdicts
 from fedleak_book.evidence.measurements import Measured
+from fedleak_book.evidence.published import Paper
 from fedleak_book.evidence.spread import two_kinds
 from fedleak_book.experiments import looks, records
-from fedleak_book.experiments.kinds import Kind
+from fedleak_book.experiments.records import Record
 
 Claimed = Mapping[str, Sequence[Measured]]
 
 
-def rows(paper: str, claims: Claimed | None = None) -> list[dict[str, Any]]:
-    """Return one row per published value, in the order of the paper's files: verdict and measurement.
+def keep(name: str, claims: Claimed) -> None:
+    """Write what a chapter's claims and transports measured, and its verdicts, with the digests of what they need."""
+    paper = published.load(name)
+    measured, tests = points(paper, claims), effects.backtests(paper)
+    effects.write(name, (effect for of in measured.values() for point in of for effect in point.effects), tests)
+    scoreboard.write(name, rows(paper, measured, tests))
+    entries = [_entry(claim) for of in claims.values() for claim in of]
+    document = {"verdicts": of_verdicts(name), "records": digests(name), "claims": entries}
+    write_text(paths.claims(name), json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
-    That is what is recorded, and the `claims`, by default those that are kept.
-    """
-    printed = published.load(paper)
-    measured = points(printed, load_claims(paper) if claims is None else claims)
-    return [verdicts.row(printed.items[key], paper, readings) for key, readings in measured.items()]
+
+def rows(paper: Paper, measured: Claimed, tests: Mapping[str, effects.Backtest]) -> list[dict[str, Any]]:
+    """Return one row per published value: verdict and measurement, by effects of the records that passed their test."""
+    trusted = {name for name, test in tests.items() if test.trusted}
+
+    def known(point: Measured) -> Measured:
+        return replace(point, effects=tuple(effect for effect in point.effects if effect.record in trusted))
+
+    return [verdicts.row(paper.items[key], paper, [*map(known, readings)]) for key, readings in measured.items()]
 
 
-def points(paper: published.Paper, claims: Claimed) -> dict[str, Sequence[Measured]]:
+def points(paper: Paper, claims: Claimed) -> dict[str, Sequence[Measured]]:
     """Return all that was measured for each published value, in the order of the paper's files."""
     cells = _recorded_cells(paper)
     measured = dict(claims)
@@ -46,45 +56,30 @@ def points(paper: published.Paper, claims: Claimed) -> dict[str, Sequence[Measur
     return every
 
 
-def _recorded_cells(paper: published.Paper) -> Mapping[str, list[dict[str, Any]]]:
+def _recorded_cells(paper: Paper) -> Mapping[str, list[dict[str, Any]]]:
     """Return the cells of a chapter's records, by the printed table that they belong to; the table's own come first.
 
     ``ends`` has, by column, the least and the largest value that is possible.
     """
     cells = defaultdict[str, list[dict[str, Any]]](list)
     printed = {name for name, table in paper.tables.items() if table.values}
-    for path in sorted(paths.recorded(paper.name).glob("*.csv")):
-        record = records.recorded(paper.name, path.stem)
-        if record and (wanted := printed & {*record[1]["declared"]["tables"]}):
-            ends = {name: Kind(**kind).range for name, kind in record[1]["declared"]["kinds"].items()}
-            settled = [row | {"ends": ends} for row in records.settled(*record).to_dict("records")]
-            for row, groups in zip(settled, _groups(*record), strict=False):
-                row |= {"groups": groups, "looks": looks.at(paper.name, path.stem, row["n"])}
+    for record in records.every(paper.name):
+        if wanted := printed & {*record.declared["tables"]}:
+            ends = {name: kind.range for name, kind in record.kinds.items()}
+            settled = [row | {"ends": ends} for row in record.cells().to_dict("records")]
+            for row, groups in zip(settled, _groups(record), strict=False):
+                row |= {"groups": groups, "looks": looks.at(paper.name, record.name, row["n"])}
             for name in wanted:
-                cells[name] = settled + cells[name] if name == path.stem else cells[name] + settled
+                cells[name] = settled + cells[name] if name == record.name else cells[name] + settled
     return cells
 
 
-def _groups(table: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield, for each cell of a recorded table, the columns whose trials are of two kinds."""
-    declared = facts["declared"]
-    if "trial" not in table:
-        return
-    by = [name for name in [*declared["axes"], *declared["by"]] if name in table]
-    values = [name for name in declared["kinds"] if name in table]
-    for _, cell in records.units(table, by, values).groupby(by, sort=False, dropna=False):
-        yield {name: groups for name in values if (groups := two_kinds(cell[name].dropna().to_numpy()))}
-
-
-def keep(paper: str, claims: Claimed) -> None:
-    """Write what a chapter's claims and transports measured, and its verdicts, with the digests of what they need."""
-    every = points(published.load(paper), claims)
-    effects.write(paper, (effect for readings in every.values() for point in readings for effect in point.effects))
-    document = {"records": digests(paper), "claims": [_entry(claim) for of in claims.values() for claim in of]}
-    path = paths.claims(paper)
-    write_text(path, _json(document))
-    scoreboard.write(paper, rows(paper))  # judged as read: with the effects and backtests that were just written
-    write_text(path, _json({"verdicts": of_verdicts(paper), **document}))
+def _groups(record: Record) -> Iterator[dict[str, Any]]:
+    """Yield, for each cell of a record with trials, the columns whose trials are of two kinds."""
+    if "trial" in record.rows:
+        by, values = ([name for name in names if name in record.rows] for names in (record.cells_by, record.kinds))
+        for _, cell in records.units(record.rows, by, values).groupby(by, sort=False, dropna=False):
+            yield {name: groups for name in values if (groups := two_kinds(cell[name].dropna().to_numpy()))}
 
 
 def _entry(claim: Measured) -> dict[str, Any]:
@@ -96,10 +91,6 @@ def _entry(claim: Measured) -> dict[str, Any]:
 
 def _rounded(value: float) -> float:
     return float(format(value, effects.DIGITS)) if isinstance(value, float) else value
-
-
-def _json(document: Any) -> str:
-    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 def digests(paper: str) -> dict[str, str]:
@@ -119,8 +110,11 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def load_claims(paper: str) -> dict[str, list[Measured]]:
-    """Read the measurements of a chapter's claims; raise `ValueError` if a record or published file has changed."""
+def load_claims(paper: str) -> dict[str, dict[str, Any]]:
+    """Read the measurements of a chapter's claims, of several readings the first.
+
+    Raises `ValueError` if a record or published file has changed since.
+    """
     path = paths.claims(paper)
     if not path.exists():
         return {}
@@ -130,10 +124,4 @@ def load_claims(paper: str) -> dict[str, list[Measured]]:
             f"the claims of {paper} were measured before {', '.join(changed)} changed: "
             f"measure them again, `fedleak claims {paper}`"
         )
-    claims: dict[str, list[Measured]] = {}
-    measured = effects.load(paper)
-    for fields in document["claims"]:
-        fields["differences"] = tuple(measurements.Difference(**d) for d in fields["differences"])
-        fields["effects"] = tuple(measured[tuple(key)] for key in fields["effects"])
-        claims.setdefault(fields["id"], []).append(Measured(**fields))
-    return claims
+    return {claim["id"]: claim for claim in reversed(document["claims"])}

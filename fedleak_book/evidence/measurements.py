@@ -120,10 +120,8 @@ def canonical(row: Row) -> dict[str, Any]:
 
 def _immaterial(table: Table, setting: str, row: Row) -> str:
     """Say that a setting does not matter in a row, and by what evidence; "" where it may."""
-    for rule in table.head.get("immaterial", ()):
-        if rule["setting"] == setting and fits(rule.get("when"), row):
-            return f"{setting.replace('_', ' ')} does not matter here ({rule['evidence']})"
-    return ""
+    found = table.rules_of("immaterial", row, setting)
+    return f"{setting.replace('_', ' ')} does not matter here ({found[0]['evidence']})" if found else ""
 
 
 def unprinted(table: Table, item: Published) -> tuple[Difference, ...]:
@@ -174,15 +172,20 @@ def from_table(table: Table, rows: Sequence[Row]) -> dict[str, list[Measured]]:
             if finite(row.get(value)):
                 low, high = (row.get(f"{value} {side}", math.nan) for side in ("low", "high"))
                 applying = effects.of_cell(table, row, item.cell, value) if any(not d.why for d in differ) else ()
-                context: dict[str, Any] = {
-                    "exact": bool(row.get(records.EXACT, False)),
-                    "differences": differ,
-                    "effects": applying,
-                }
-                context["ends"] = row.get("ends", {}).get(value, FREE)
-                context["looks"] = row.get("looks", 1)
-                context["groups"] = row.get("groups", {}).get(value, ())
-                values.append(Measured(item.id, row[value], low, high, int(row["n"]), **context))
+                measured = Measured(
+                    item.id,
+                    row[value],
+                    low,
+                    high,
+                    int(row["n"]),
+                    exact=bool(row.get(records.EXACT, False)),
+                    differences=differ,
+                    effects=applying,
+                    ends=row.get("ends", {}).get(value, FREE),
+                    looks=row.get("looks", 1),
+                    groups=row.get("groups", {}).get(value, ()),
+                )
+                values.append(measured)
         why = "" if values else table.says("missing", item.cell, value) or "not run here"
         by_id[item.id] = values or [Measured(item.id, None, source="—", note=why)]
     return by_id

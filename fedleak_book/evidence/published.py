@@ -2,7 +2,9 @@
 
 ``data/published/<paper>/`` holds ``tables.toml`` (per table or figure: where it stands, what its columns mean, what
 holds of every row, the tolerances), one CSV for each table (settings as columns, named as our trials name them, and the
-printed values; blank: does not apply; ``?``: not known, ``book/data.md``), and ``claims.toml`` (what the text says).
+printed values; blank: does not apply; ``?``: not known, ``book/data.md``), ``claims.toml`` (what the text says), and
+``choices.toml``: plausible values of what is not printed, each with its source (``choice``), why a setting has none
+(``open``), and the records that measured the effect of fewer images (``transport``; see `effects`).
 """
 
 import csv
@@ -109,10 +111,10 @@ class Published:
         signs = {"at least": "≥ ", "at most": "≤ ", "above": "> ", "below": "< "}
         return signs.get(self.kind, "") + f"{self.published:g}"
 
-    def difference(self, ours: float) -> float:
-        """Return by how much `ours` misses what was published: signed, 0 where a bound or range is met."""
-        low, high = self._ends
-        return min(ours - low, 0.0) or max(ours - high, 0.0)
+    @property
+    def of(self) -> str:
+        """Who says it: ``printed`` by its paper, or ``repeated`` there; ``beyond`` it, by us; our ``prediction``."""
+        return "prediction" if self.since else "beyond" if self.beyond else "repeated" if self.repeats else "printed"
 
 
 def number(text: str) -> Any:
@@ -134,7 +136,8 @@ class Table:
     name: str
     head: Row
     names: Mapping[str, Mapping[str, str]]
-    unnamed_rules: Sequence[Row] = ()
+    rules: Mapping[str, Any] = field(default_factory=dict)
+    """Rules for every table of the paper, by what they say: those of ``choices.toml``, and ``unnamed``."""
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -162,10 +165,19 @@ class Table:
         """Return what of a row is neither a key nor a value."""
         return {k: v for k, v in row.items() if k not in self.keys and k not in self.values}
 
+    def rules_of(self, what: str, row: Row, setting: str | None = None) -> list[Row]:
+        """Return the rules (about a setting) that a row fits: the first of them holds."""
+        rules = [*self.head.get(what, ()), *self.rules.get(what, ())]
+        here = [rule for rule in rules if self.name in rule.get("tables", [self.name]) and fits(rule.get("when"), row)]
+        return here if setting is None else [rule for rule in here if rule["setting"] == setting]
+
+    def choices(self, setting: str, row: Row) -> Sequence[Any]:
+        """Return the plausible values of a setting in a row; none where none are declared."""
+        return next((rule["is"] for rule in self.rules_of("choice", row, setting)), ())
+
     def unnamed(self, row: Row) -> dict[str, Any]:
         """Return the settings that earlier records do not name, with the value that they have; None: does not apply."""
-        rules = [rule for rule in reversed(self.unnamed_rules) if fits(rule.get("when"), row)]
-        return {rule["setting"]: rule.get("is") for rule in rules}  # the first that fits
+        return {rule["setting"]: rule.get("is") for rule in reversed(self.rules_of("unnamed", row))}
 
     def says(self, what: str, row: Row, value: str = "") -> Any:
         """Return what ``tables.toml`` says of a row's value: for all rows, or the first rule that fits."""
@@ -173,7 +185,7 @@ class Table:
         if isinstance(entry, dict):  # a mark for all values of the table, or for those that fit
             return fits(entry, row)
         if isinstance(entry, list):
-            entry = next((rule["is"] for rule in entry if fits(rule.get("when"), row)), None)
+            entry = next((rule["is"] for rule in self.rules_of(what, row)), None)
         if isinstance(entry, str):
             texts = self.named_cells(row)
             return entry.format(**({k: _slug(v) for k, v in texts.items()} if what in ("id", "repeats") else texts))
@@ -190,7 +202,7 @@ class Table:
             for value, metric in self.values.items():
                 if row.get(value) is None:
                     continue
-                rule = next(rule for rule in self.head["tolerance"] if fits(rule.get("when"), {**row, "value": value}))
+                rule = self.rules_of("tolerance", {**row, "value": value})[0]
                 texts = {name: self.says(name, row, value) for name in SAID}
                 yield Published(
                     **{name: text for name, text in texts.items() if text is not None},
@@ -218,6 +230,8 @@ class Paper:
     key: str
     tables: Mapping[str, Table]
     items: Mapping[str, Published]
+    rules: Mapping[str, Any] = field(default_factory=dict)
+    """What ``choices.toml`` says."""
 
 
 def load(paper: str) -> Paper:
@@ -226,16 +240,16 @@ def load(paper: str) -> Paper:
     Two values of one id, a field that is missing, unknown or of a wrong value, or a claim that names neither a table
     with the paper's settings nor says that it has none (``table = ""``), are a `ValueError`.
     """
-    head, claims = (_read(paths.published(paper) / f"{name}.toml") for name in ("tables", "claims"))
+    head, claims, rules = (_read(paths.published(paper) / f"{name}.toml") for name in ("tables", "claims", "choices"))
     title, bibkey, names = head.pop("title", ""), head.pop("key", ""), head.pop("names", {})
-    unnamed = head.pop("unnamed", ())
-    tables = {name: Table(paper, name, entry, names, unnamed) for name, entry in head.items()}
+    everywhere = {"unnamed": head.pop("unnamed", ()), **rules}
+    tables = {name: Table(paper, name, entry, names, everywhere) for name, entry in head.items()}
     every = [_claim(paper, {**claims.get("default", {}), **fields}, tables) for fields in claims.get("claim", [])]
     every += [item for table in tables.values() for item in table.items()]
     items = {item.id: item for item in every}
     if twice := [item.id for item in every if items[item.id] is not item]:
         raise ValueError(f"{paper} has two values {twice[0]!r}")
-    return Paper(paper, title, bibkey, tables, items)
+    return Paper(paper, title, bibkey, tables, items, rules)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -41,6 +42,12 @@ class Number(float):
     def of(cls, row: Mapping[Any, Any], value: str) -> "Number":
         """Make a number of a row's value and the ends of its interval, columns ``value low`` and ``value high``."""
         return cls(row[value], row[f"{value} low"], row[f"{value} high"])
+
+    @classmethod
+    def measured(cls, fields: Mapping[str, Any]) -> "Number":
+        """Make a number of what was measured for a claim: ``ours``, ``low``, ``high`` and ``n`` (None: nothing)."""
+        ours, low, high = (math.nan if fields[end] is None else fields[end] for end in ("ours", "low", "high"))
+        return cls(ours, low, high, fields["n"])
 
     @classmethod
     def least(cls, rows: pd.DataFrame, value: str) -> "Number":
@@ -126,11 +133,10 @@ class Results:
     def _record(self, name: str) -> Record:
         """Return what is recorded, or this run's rows where nothing is, with their ``source`` as a column."""
         if name not in self._records:
-            if recorded := self.recorded(name):
-                rows, declared = recorded.rows.assign(source=RECORDED), recorded.declared
-            else:
-                rows, declared = self.rows(name).assign(source=NOW), running.named(self.paper, name).declared
-            self._records[name] = Record(name, rows, declared)
+            recorded = self.recorded(name)
+            rows = self.rows(name).assign(source=NOW) if recorded is None else recorded.rows.assign(source=RECORDED)
+            facts = recorded.facts if recorded else {"declared": running.named(self.paper, name).declared}
+            self._records[name] = Record(name, rows, facts)
         return self._records[name]
 
     def best_rows(self, name: str) -> pd.DataFrame:
@@ -141,7 +147,7 @@ class Results:
         """Return the cells of `best_rows`: mean, interval and n."""
         if name not in self._best:
             record = self._record(name)
-            cells = Record(name, record.rows.drop(columns="source"), record.declared).cells()
+            cells = replace(record, rows=record.rows.drop(columns="source")).cells()
             self._best[name] = cells.assign(source=record.rows["source"].iloc[0])
         return self._best[name].copy()
 
@@ -176,9 +182,16 @@ class Results:
         return published.load(self.paper)
 
     @cached_property
-    def measured(self) -> dict[str, list[Measured]]:
-        """Every claim by id, as it was measured on the records; a run that replaces them measures anew."""
-        return self.measure() if self.replaces else judged.load_claims(self.paper)
+    def measured(self) -> dict[str, Number]:
+        """The number of every claim, by id, of its first reading."""
+        return {id: Number.measured(claim) for id, claim in judged.load_claims(self._judged).items()}
+
+    @cached_property
+    def _judged(self) -> str:
+        """The chapter, whose claims a run that replaces records measures and judges anew."""
+        if self.replaces and (claims := self.measure()):
+            judged.keep(self.paper, claims)
+        return self.paper
 
     def measure(self) -> dict[str, list[Measured]]:
         """Measure every claim and reading on the records; none where no paper stands behind the chapter."""
@@ -205,13 +218,12 @@ class Results:
         if id not in self.measured:
             advice = f"`fedleak claims {self.paper}`, if it is declared"
             raise ValueError(f"{self.paper} has measured no claim {id!r}: {advice}")
-        first = self.measured[id][0]
-        return Number(math.nan if first.ours is None else first.ours, first.low, first.high, first.n)
+        return self.measured[id]
 
     @cached_property
     def values(self) -> list[dict[str, Any]]:
         """One row per published value: verdict, grade and measurement."""
-        return judged.rows(self.paper, self.measured) if self.replaces else scoreboard.rows(self.paper)
+        return scoreboard.rows(self._judged)
 
     def verdict(self, *anchors: str) -> str:
         """Return one line of at most ten words: how many of the printed values on some figures are reproduced."""

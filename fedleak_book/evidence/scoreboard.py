@@ -26,8 +26,8 @@ HELD, FAILED = "held", "did not hold"
 SIGNS = {AGREES: "✓", WITHIN: "✓", BETTER: "▲", DIFFERS: "✗", DEPENDS: "⇄", OPEN: "≈", NOT_ATTEMPTED: "—"}
 SIGNS |= {HELD: "✓", FAILED: "✗"}
 GRADES = "ABCD"
-PRINTED, REPEATED, BEYOND, PREDICTION = "printed", "repeated", "beyond", "prediction"
-"""What a value is: printed by its paper; one more print of a measurement that is counted once; ours; foretold by us."""
+PRINTED, BEYOND = "printed", "beyond"
+"""What values are that are counted; see `Published.of`."""
 NUMBERS, LISTS = ("ours", "low", "high"), ("blocks", "differences", "remarks")
 COLUMNS = ("paper", "id", "of", "verdict", "grade", *NUMBERS, "n", *LISTS, "note")
 UNTRIED: Mapping[str, Any] = {
@@ -86,10 +86,11 @@ def rows(paper: str) -> list[dict[str, Any]]:
         return [row(item, UNTRIED) for item in items.values()]
     if missing := [key for key in items if key not in lines]:
         raise ValueError(f"data/verdicts.csv lacks {paper} {missing[0]}: `fedleak claims {paper}` judges it")
-    return [row(item, _read_line(lines[key])) for key, item in items.items()]
+    return [row(item, read_line(lines[key])) for key, item in items.items()]
 
 
-def _read_line(line: Mapping[str, str]) -> dict[str, Any]:
+def read_line(line: Mapping[str, str]) -> dict[str, Any]:
+    """Return a line of the file as it was written, with numbers and lists."""
     numbers = {name: float(line[name]) if line[name] else None for name in NUMBERS}
     lists = {name: line[name].split("; ") if line[name] else [] for name in LISTS}
     return {**line, **numbers, **lists, "n": int(line["n"])}
@@ -97,15 +98,8 @@ def _read_line(line: Mapping[str, str]) -> dict[str, Any]:
 
 def row(item: "Published", measured: Mapping[str, Any]) -> dict[str, Any]:
     """Return a value's row: what its paper says, and what was measured, which has the `COLUMNS` from ``verdict`` on."""
-    ours, verdict, grade = (measured[name] for name in ("ours", "verdict", "grade"))
-    return {
-        **vars(item),
-        **measured,
-        "of": PREDICTION if item.since else BEYOND if item.beyond else REPEATED if item.repeats else PRINTED,
-        "published": item.text(),
-        "difference": None if ours is None else item.difference(ours),
-        "status": f"{SIGNS[verdict]} {verdict}" + f" ({grade})" * bool(grade),
-    }
+    status = f"{SIGNS[measured['verdict']]} {measured['verdict']}" + f" ({measured['grade']})" * bool(measured["grade"])
+    return {**vars(item), **measured, "of": item.of, "published": item.text(), "status": status}
 
 
 def rank(row: Mapping[str, Any]) -> float:

@@ -11,10 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedleak.intervals import MIN_VALUES
-from fedleak_book.evidence import choices, effects, scoreboard
-from fedleak_book.evidence.choices import Choices
 from fedleak_book.evidence.measurements import Measured, finite
-from fedleak_book.evidence.published import LOST, Published
+from fedleak_book.evidence.published import LOST, Paper, Published
 from fedleak_book.evidence.scoreboard import (
     AGREES,
     BETTER,
@@ -98,14 +96,14 @@ def differing_settings(point: Measured) -> set[str]:
     return {d.setting for d in point.differences if d.counts}
 
 
-def transported(paper: str, point: Measured) -> Measured | None:
-    """Return a measurement with its interval widened by trusted effects of all its settings; None where some have none.
+def transported(point: Measured) -> Measured | None:
+    """Return a measurement with its interval widened by the effects of all its settings; None where some have none.
 
     The ends of what is possible cut it again.
     """
     low, high, remaining, covered = point.low, point.high, differing_settings(point), set[str]()
     for effect in point.effects:
-        if remaining & set(effect.settings) and effects.trusted(paper, effect.record):
+        if remaining & set(effect.settings):
             down, up = effect.hull
             low, high, remaining = low + down, high + up, remaining - set(effect.settings)
             covered |= set(effect.settings)
@@ -131,13 +129,13 @@ def _together(words: Sequence[str], decides: bool = True) -> str:
     return DEPENDS if decides and (DEPENDS in words or len(plain & set(DECIDED)) > 1) else OPEN
 
 
-def _scanned(item: Published, points: Sequence[Measured], rules: Choices, grade: str) -> Judgement | None:
+def _scanned(item: Published, points: Sequence[Measured], paper: Paper, grade: str) -> Judgement | None:
     """Return the verdict over every joint choice of the settings that are not printed, each by its largest record.
 
     None where one was not measured, unless the others have decided verdicts that differ: then it depends all the same.
     """
     settings = list(dict.fromkeys(name for point in points for name in unprinted_settings(point)))
-    ranges = [rules.of(item.table, name, item.cell) for name in settings]
+    ranges = [paper.tables[item.table].choices(name, item.cell) for name in settings]
     if not points or not all(ranges):
         return None
     chosen, missing = list[Measured](), 0
@@ -163,12 +161,12 @@ def _scanned(item: Published, points: Sequence[Measured], rules: Choices, grade:
     return Judgement(_together(words), grade, chosen[0], "; ".join(notes), tuple(chosen))
 
 
-def _reading(item: Published, paper: str, points: Sequence[Measured], rules: Choices) -> Judgement:
+def _reading(item: Published, paper: Paper, points: Sequence[Measured]) -> Judgement:
     """Judge one reading of the paper by the best evidence there is."""
     exact = [point for point in points if not differing_settings(point)]
-    wide = [new for point in points if (new := transported(paper, point)) is not None]
+    wide = [new for point in points if (new := transported(point)) is not None]
     graded = {"A": [point for point in exact if not unprinted_settings(point)], "B": exact, "C": wide}
-    judgements = (_scanned(item, graded_points, rules, grade) for grade, graded_points in graded.items())
+    judgements = (_scanned(item, graded_points, paper, grade) for grade, graded_points in graded.items())
     same = [
         point
         for point in points
@@ -180,15 +178,14 @@ def _reading(item: Published, paper: str, points: Sequence[Measured], rules: Cho
     return next(filter(None, judgements), last)
 
 
-def judge(item: Published, paper: str, points: Sequence[Measured], rules: Choices | None = None) -> Judgement:
+def judge(item: Published, paper: Paper, points: Sequence[Measured]) -> Judgement:
     """Return a value's verdict and grade from all that was measured for it; several readings have to agree."""
-    rules = choices.load(paper) if rules is None else rules
     tried = [point for point in points if finite(point.ours)]
     if not tried:
         note = points[0].note or "no number comes out of these rows"
         return Judgement(NOT_ATTEMPTED, "", points[0], note)
     names = list(dict.fromkeys(point.reading for point in tried))
-    judged = [_reading(item, paper, [p for p in tried if p.reading == name], rules) for name in names]
+    judged = [_reading(item, paper, [p for p in tried if p.reading == name]) for name in names]
     grade, notes = max(j.grade for j in judged), [j.note for j in judged]
     verdict = _together([j.verdict for j in judged], grade != "D")
     if len(judged) > 1:
@@ -216,8 +213,8 @@ def blocks(judgement: Judgement) -> list[str]:
     return [name for name in BLOCKS if name in ways]
 
 
-def row(item: Published, paper: str, points: Sequence[Measured]) -> dict[str, Any]:
-    """Return the row of a value: what the paper says, verdict and grade, and what was measured.
+def row(item: Published, paper: Paper, points: Sequence[Measured]) -> dict[str, Any]:
+    """Return the row of a value in ``data/verdicts.csv``: verdict and grade, and what was measured.
 
     A prediction has held or not, by its number alone.
     """
@@ -227,7 +224,9 @@ def row(item: Published, paper: str, points: Sequence[Measured]) -> dict[str, An
         judgement = judge(item, paper, points)
     point = judgement.point
     ours, low, high = (value if finite(value) else None for value in (point.ours, point.low, point.high))
-    measured = {
+    return {
+        "id": item.id,
+        "of": item.of,
         "verdict": judgement.verdict,
         "grade": judgement.grade,
         "ours": ours,
@@ -239,7 +238,6 @@ def row(item: Published, paper: str, points: Sequence[Measured]) -> dict[str, An
         "remarks": [str(d) for d in point.differences if d.why],
         "note": judgement.note + f"; one measurement with {item.repeats}, counted once" * bool(item.repeats),
     }
-    return scoreboard.row(item, measured)
 
 
 def foretold(item: Published, point: Measured) -> str:

@@ -21,6 +21,7 @@ from fedleak_book import paths
 from fedleak_book.experiments import records, running
 from fedleak_book.experiments.context import Context
 from fedleak_book.experiments.kinds import Kind
+from fedleak_book.experiments.records import Record
 
 SAME, CLOSE, DIFFERS, NEW, MISSING = "same", "within the interval", "differs", "new", "missing"
 """What a row can be: `NEW` is one of a setting that the record does not have, of something that was added since;
@@ -33,19 +34,19 @@ FEW = 0.1
 all are rates or differences of rates, else relative to the recorded mean."""
 
 
-def recorded(paper: str | None) -> dict[str, tuple[str, str, str, pd.DataFrame, dict[str, Any]]]:
-    """Return the recorded tables (of one paper) that can be computed again on a CPU, tables of times left out, by name.
+def recorded(paper: str | None) -> dict[str, tuple[str, str, Record]]:
+    """Return the records (of one paper) that can be computed again on a CPU, tables of times left out, by name.
 
-    Each has its paper, experiment and profile, the table and its provenance.
+    Each has its paper and profile.
     """
     tables = {}
     for path in (paths.root() / "data" / "results").glob(f"{paper or '*'}/**/*.csv"):
         profile = "quick" if path.parent.name == "quick" else "paper"
         chapter = path.parts[-3] if profile == "quick" else path.parts[-2]
         if record := records.recorded(chapter, path.stem, profile):
-            declared = record[1]["declared"]
-            if record[1]["device"] == "cpu" and "trial" in record[0] and {*declared["values"]} - {*declared["times"]}:
-                tables[f"{chapter}/{path.stem} ({profile})"] = (chapter, path.stem, profile, *record)
+            averaged = {*record.declared["values"]} - {*record.declared["times"]}
+            if record.facts["device"] == "cpu" and "trial" in record.rows and averaged:
+                tables[f"{chapter}/{path.stem} ({profile})"] = chapter, profile, record
     return tables
 
 
@@ -65,10 +66,10 @@ def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str],
     queue = sorted(tables)
     draw.shuffle(queue)
     for name in queue:
-        generator, (chapter, artefact, profile, table, facts) = random.Random(draw.random()), tables[name]
-        joined_in = records.joined_in(chapter, artefact)
+        generator, (chapter, profile, record) = random.Random(draw.random()), tables[name]
+        table, facts, joined_in = record.rows, record.facts, records.joined_in(chapter, record.name)
         try:
-            experiment = running.named(chapter, joined_in or artefact)
+            experiment = running.named(chapter, joined_in or record.name)
         except ValueError as error:
             say(f"{name}: passed over, {str(error).partition('; ')[0]}")
             continue
@@ -77,8 +78,8 @@ def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str],
             continue
         settings = experiment.settings(profile, facts["trials"])
         if joined_in:
-            rules, axes = records.joins(chapter, joined_in)["joins"][artefact], experiment.axes
-            table = records.completed(experiment.declared, rules, table, facts)
+            axes = experiment.axes
+            table = records.completed(record, axes, records.joins(chapter, joined_in)["joins"][record.name])
             cells = set(table[axes].map(_plain).itertuples(index=False, name=None))
             settings = [s for s in settings if tuple(_plain(s[axis]) for axis in axes) in cells]
         if spent + (cost := facts["seconds"] / len(settings)) > budget:

@@ -4,9 +4,9 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from fedleak_book.experiments.kinds import Kind, interval
 NOW, RECORDED = "this run", "recorded"
 """Where rows can come from."""
 EXACT = "is exact"
-"""Column of `settled`: whether nothing in a cell is random. No measured column has a space in its name."""
+"""Column of `Record.cells`: whether nothing in a cell is random. No measured column has a space in its name."""
 
 NAMES = {"widths": str}
 """Columns of names, such as 120-84 and 512, that stay text although a record may have numbers alone."""
@@ -60,32 +60,25 @@ def record(paper: str, artefact: str, table: pd.DataFrame, facts: Mapping[str, A
     folder = paths.recorded(paper, facts.get("profile", "paper"))
     with suppress(ValueError):  # a damaged table is replaced
         if facts.get("profile", "paper") == "paper" and (earlier := recorded(paper, artefact)):
-            looks.note(paper, artefact, facts["declared"]["axes"], earlier[0], table)
+            looks.note(paper, artefact, facts["declared"]["axes"], earlier.rows, table)
     write_text(folder / f"{artefact}.csv", body)
     facts = {**facts, "sha256": hashlib.sha256(body.encode()).hexdigest()}
     write_text(folder / f"{artefact}.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
 
 
-def recorded(paper: str, artefact: str, profile: str = "paper") -> tuple[pd.DataFrame, dict[str, Any]] | None:
-    """Read a recorded table and its provenance; None if there is none.
-
-    A table that is not the one that its provenance was written for, or has none, is a `ValueError`.
-    """
-    path = paths.recorded(paper, profile) / f"{artefact}.csv"
-    if not path.exists():
-        return None
-    table, facts = _read(path, changed(path), changed(path.with_suffix(".json")))
-    return table.copy(deep=False), facts.copy()
-
-
 @dataclass(frozen=True, eq=False)
 class Record:
-    """Rows of trials under their name, and what their columns are, as the files of a record have it."""
+    """Rows of trials under their name, and their provenance, as the files of a record have them."""
 
     name: str
     rows: pd.DataFrame
-    declared: Mapping[str, Any]
-    """`Experiment.declared`, as it was when the rows were recorded."""
+    facts: Mapping[str, Any]
+    """What the file beside the table says; ``declared`` is `Experiment.declared`, as it was when they were recorded."""
+
+    @property
+    def declared(self) -> Mapping[str, Any]:
+        """The declaration."""
+        return self.facts["declared"]
 
     @property
     def cells_by(self) -> list[str]:
@@ -108,25 +101,55 @@ class Record:
         return self.declared["fixed"]
 
     def cells(self) -> pd.DataFrame:
-        """Return mean, interval and n of each cell."""
-        return settled(self.rows, {"declared": self.declared})
+        """Return one row a cell: mean, interval and n, with every setting as a column.
+
+        Trial rows are summarised by what is declared; a table recorded before trials were kept has its cells.
+        """
+        rows, exact = self.rows, {}
+        if "trial" in rows:
+            by = [c for c in self.cells_by if c in rows]
+            kinds = {name: kind for name, kind in self.kinds.items() if name in rows}
+            rows, exact = summarise(self.rows, by, kinds, self.fixed), {EXACT: self.declared["exact"]}
+            if facts_of := [c for c in self.declared["facts"] if c in self.rows]:
+                least = self.rows.groupby(by, sort=False, dropna=False)[facts_of].min().reset_index()
+                rows = rows.merge(least.astype(rows.dtypes[by]), on=by)  # a key all blank may be of another type
+        return rows.assign(**{k: v for k, v in self.fixed.items() if k not in rows}, **exact)
+
+
+def recorded(paper: str, artefact: str, profile: str = "paper") -> Record | None:
+    """Read a recorded table and its provenance; None if there is none.
+
+    A table that is not the one that its provenance was written for, or has none, is a `ValueError`.
+    """
+    path = paths.recorded(paper, profile) / f"{artefact}.csv"
+    if not path.exists():
+        return None
+    table, facts = _read(path, changed(path), changed(path.with_suffix(".json")))
+    return Record(artefact, table.copy(deep=False), facts)
 
 
 def load(paper: str, name: str) -> Record | None:
     """Read a record, or those that it joins, the rows of one trial once; None if there is none."""
     joined, found = joins(paper, name), parts(paper, name)
     if not joined:
-        return Record(name, found[name][0], found[name][1]["declared"]) if found else None
-    declared = joined["declared"]
-    tables = [completed(declared, joined["joins"][part], *record) for part, record in found.items()]
-    keys = [*declared["axes"], *declared["by"], "trial"]
-    return Record(name, pd.concat(tables, ignore_index=True).drop_duplicates(keys, ignore_index=True), declared)
+        return found.get(name)
+    whole = Record(name, pd.DataFrame(), joined)
+    tables = [completed(record, whole.declared["axes"], joined["joins"][part]) for part, record in found.items()]
+    rows = pd.concat(tables, ignore_index=True).drop_duplicates([*whole.cells_by, "trial"], ignore_index=True)
+    return replace(whole, rows=rows)
 
 
-def parts(paper: str, name: str) -> dict[str, tuple[pd.DataFrame, dict[str, Any]]]:
+def parts(paper: str, name: str) -> dict[str, Record]:
     """Read a record, or else those that it joins, by name."""
     names = (joins(paper, name) or {"joins": [name]})["joins"]
     return {part: record for part in names if (record := recorded(paper, part)) is not None}
+
+
+def every(paper: str) -> Iterator[Record]:
+    """Yield the records of a chapter that have a table of their own, by name."""
+    for path in sorted(paths.recorded(paper).glob("*.csv")):
+        if record := recorded(paper, path.stem):
+            yield record
 
 
 def joins(paper: str, name: str) -> dict[str, Any]:
@@ -134,19 +157,19 @@ def joins(paper: str, name: str) -> dict[str, Any]:
 
     A file without a table of its own names them, ``joins``, each with rules for the settings that its rows lack.
     """
-    path = paths.recorded(paper) / f"{name}.json"
-    return {} if path.with_suffix(".csv").exists() else provenance(path)
+    facts = provenance(paths.recorded(paper) / f"{name}.json")
+    return facts if "joins" in facts else {}
 
 
 def joined_in(paper: str, part: str) -> str:
     """Return the name under which a record is joined with others; "" where it stands alone."""
-    names = (path.stem for path in sorted(paths.recorded(paper).glob("*.json")))
-    return next((name for name in names if part in joins(paper, name).get("joins", ())), "")
+    facts = paths.provenance(paper)
+    return next((name for name, fields in facts.items() if part in fields.get("joins", ())), "")
 
 
 def retired(paper: str) -> dict[str, dict[str, str]]:
     """Return the records whose code is gone, by name: the ``commit`` that has it, the ``trial``, what it ``says``."""
-    facts = {path.stem: provenance(path) for path in sorted(paths.recorded(paper).glob("*.json"))}
+    facts = paths.provenance(paper)
     return {name: fields["retired"] for name, fields in facts.items() if "retired" in fields}
 
 
@@ -155,12 +178,9 @@ def provenance(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
-def completed(
-    declared: Mapping[str, Any], rules: Sequence[Row], table: pd.DataFrame, facts: Mapping[str, Any]
-) -> pd.DataFrame:
-    """Return the table of a record with all axes of what joins it: its fixed settings, and those of the rules."""
-    axes, fixed = declared["axes"], facts["declared"]["fixed"]
-    table = table.assign(**{axis: fixed.get(axis) for axis in axes if axis not in table})
+def completed(record: Record, axes: Sequence[str], rules: Sequence[Row]) -> pd.DataFrame:
+    """Return the rows of a record with all axes of what joins it: its fixed settings, and those of the rules."""
+    table = record.rows.assign(**{axis: record.fixed.get(axis) for axis in axes if axis not in record.rows})
     for rule in rules:
         value = rule["is"]
         if when := rule.get("when"):
@@ -183,20 +203,3 @@ def _read(path: Path, *written: int) -> tuple[pd.DataFrame, dict[str, Any]]:
 def changed(path: Path) -> int:
     """Say when a file was written last, so that what was read of it is read again after that; 0 where there is none."""
     return path.stat().st_mtime_ns if path.exists() else 0
-
-
-def settled(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
-    """Return one row a cell of a recorded table, with every setting as a column.
-
-    A table of trial rows is summarised by what its provenance declares; one recorded before trials were kept has its
-    cells.
-    """
-    declared, cells, exact = facts["declared"], table, {}
-    if "trial" in table:
-        by = [c for c in [*declared["axes"], *declared["by"]] if c in table]
-        kinds = {name: Kind(**kind) for name, kind in declared["kinds"].items() if name in table}
-        cells, exact = summarise(table, by, kinds, declared["fixed"]), {EXACT: declared["exact"]}
-        if facts_of := [c for c in declared["facts"] if c in table]:
-            least = table.groupby(by, sort=False, dropna=False)[facts_of].min().reset_index()
-            cells = cells.merge(least.astype(cells.dtypes[by]), on=by)  # a key that is all blank may be of another type
-    return cells.assign(**{k: v for k, v in declared["fixed"].items() if k not in cells}, **exact)

@@ -16,6 +16,7 @@ from fedleak import files
 from fedleak_book import paths
 from fedleak_book.experiments.context import Context
 from fedleak_book.experiments.experiment import Experiment
+from fedleak_book.experiments.records import Record
 from fedleak_book.experiments.units import Units, code_of, stamp
 
 CHUNK = 25
@@ -68,14 +69,14 @@ def run(
     scheduler: str = "",
     others: str = "again",
     folder: Path | None = None,
-    recorded: tuple[pd.DataFrame, Mapping[str, Any]] | None = None,
+    recorded: Record | None = None,
 ) -> pd.DataFrame:
     """Run some settings of an experiment, as `Experiment.settings` returns them, and return the trial rows.
 
     Trial i has the same seed in every setting. With a `scheduler`, the address of Dask's, its workers run the trials.
     Finished units are in `folder`, by default the experiment's own; if it cannot be written, nothing is computed. Those
     that other code has computed are, by `others`, computed ``"again"``, refused (``"refuse"``: a `ValueError`) or
-    taken (``"use"``: the change cannot change what comes out), and so are then the trials of a `recorded` table.
+    taken (``"use"``: the change cannot change what comes out), and so are then the trials of what is `recorded`.
 
     There is a row a trial, or as many as it yields: the setting, ``trial``, ``seed`` and the columns of the
     declaration; a trial that serves several may have more. ``attrs`` are their provenance: what their stamps say, the
@@ -91,7 +92,7 @@ def run(
             f"`fedleak record {paper} {experiment.name} --reuse-cache`"
         )
     if recorded and others == "use":
-        _restore(experiment, plan, seed, *recorded)
+        _restore(experiment, plan, seed, recorded)
     calls, step = dict[tuple[int, int], tuple[dict[str, Any], list[int]]](), CHUNK if experiment.vectorised else 1
     for number, units in enumerate(plan):
         seeds = units.missing
@@ -137,13 +138,12 @@ def unit(
     return list(units.values()), {**stamp(context.used["device"]), "code": code}
 
 
-def _restore(
-    experiment: Experiment, plan: Sequence[Units], seed: int, table: pd.DataFrame, facts: Mapping[str, Any]
-) -> None:
+def _restore(experiment: Experiment, plan: Sequence[Units], seed: int, record: Record) -> None:
     """Make finished units of the recorded trials that are missing: what was recorded need not be in the cache too.
 
     A record rounds to seven digits, and tells neither which trial took how long nor which machine of several ran it.
     """
+    table, facts = record.rows, record.facts
     columns = [c for c in table if c in {*experiment.by, *experiment.values, *experiment.facts}]
     declared = {"version": experiment.version, "fixed": json.loads(json.dumps(experiment.declared["fixed"]))}
     same = all(facts["declared"][name] == value for name, value in declared.items())

@@ -38,11 +38,6 @@ class BookFailed(Failed):
     """The book did not build without warnings; Sphinx has printed what is wrong."""
 
 
-def available() -> list[str]:
-    """Return the names of all notebooks of the checkout."""
-    return sorted(path.stem for path in (paths.root() / "notebooks").glob("*.ipynb"))
-
-
 def pages() -> list[str]:
     """Return the names of the notebooks that `_toc.yml` lists, in the book's order."""
     toc = (paths.root() / "_toc.yml").read_text(encoding="utf-8")

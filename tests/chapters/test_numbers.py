@@ -3,11 +3,12 @@
 import ast
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from fedleak_book import paths
-from fedleak_book.evidence.results import Results
+from fedleak_book.evidence.results import Number, Results
 from fedleak_book.experiments import records, running
 from fedleak_book.pages import notebooks
 
@@ -69,12 +70,12 @@ def test_every_measured_number_moves_with_the_records(lecture, monkeypatch):
 
     def other(paper, name, profile="paper"):
         original = recorded(paper, name, profile)
-        return original and (moved(original[0], original[1]["declared"]), original[1])
+        return original and replace(original, rows=moved(original.rows, original.declared))
 
     monkeypatch.setattr(records, "recorded", other)
     results = Results(chapter, device="cpu")
     monkeypatch.setattr(Results, "measured", property(lambda self: measured))
-    measured = results.measure()
+    measured = {id: Number.measured(vars(first)) for id, (first, *_) in results.measure().items()}
     after = {name: filled(text, dict(start, run=results), guarded=False) for name, text in with_helpers(spoken)}
     stays = [
         f"{name}: {{{source}}}"

@@ -52,7 +52,7 @@ def test_a_setting_that_was_not_recorded_is_a_difference():
 
 def test_an_earlier_record_has_the_settings_it_leaves_out():
     rules = [{"setting": "side", "when": {"net": "vgg16"}, "is": 32}, {"setting": "side", "is": 16}, {"setting": "lr"}]
-    table = Table("rlu", "no-such-file", HEAD, {}, rules)
+    table = Table("rlu", "no-such-file", HEAD, {}, {"unnamed": rules})
     ours = {k: v for k, v in OURS.items() if k != "side"}
     assert measurements.differences(table, ours, table.rows[0]) == measurements.differences(table, OURS, table.rows[0])
     smaller = measurements.differences(table, ours | {"net": "lenet"}, table.rows[0] | {"net": "lenet"})

@@ -105,9 +105,9 @@ def test_a_recorded_table_comes_back_and_is_settled(checkout):
         {"net": "a", "rule": ["x", "y"] * 3, "trial": [0, 0, 1, 1, 2, 2], "iacc": 0.5, "held": range(6)}
     )
     records.record("p", "t", rows, {"profile": "paper", "declared": DECLARED})
-    table, facts = records.recorded("p", "t")
-    pd.testing.assert_frame_equal(table, rows)
-    cells = records.settled(table, facts)
+    record = records.recorded("p", "t")
+    pd.testing.assert_frame_equal(record.rows, rows)
+    cells = record.cells()
     assert cells[["rule", "held", "lr", "n"]].to_numpy().tolist() == [["x", 0, 0.1, 3], ["y", 1, 0.1, 3]]
     assert records.recorded("p", "t", "quick") is None
 

@@ -8,21 +8,17 @@ import pandas as pd
 import pytest
 from values import item
 
-from fedleak_book.evidence import choices, effects, verdicts
-from fedleak_book.evidence.choices import Choice, Choices, Transport
+from fedleak_book.evidence import effects, judged, verdicts
 from fedleak_book.evidence.claims import Claim
-from fedleak_book.evidence.effects import Effect
+from fedleak_book.evidence.effects import Backtest, Effect
 from fedleak_book.evidence.measurements import Difference, Measured
 from fedleak_book.evidence.published import LOST, Paper, Table
 from fedleak_book.evidence.verdicts import AGREES, BETTER, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN, WITHIN
 from fedleak_book.experiments.kinds import MEAN
 from fedleak_book.experiments.records import Record
 
-RATES = Choice("lr", (0.01, 0.03), ("code", "three times as high"), "table")
-SCALES = Choice("scale", ("raw", "half"), ("code", "tutorial"), "paper", {"net": "lenet"})
-RULES = Choices("2026-11-25", (RATES, SCALES))
-
-
+RATES = {"setting": "lr", "is": [0.01, 0.03]}
+SCALES = {"setting": "scale", "is": ["raw", "half"], "when": {"net": "lenet"}}
 IN_TABLE = {"table": "t", "cell": {"net": "lenet"}}
 
 
@@ -39,11 +35,19 @@ def at(interval, **free):
     return measured(*interval, differences=tuple(Difference(k, v, LOST) for k, v in free.items()))
 
 
-EVERY = [at(GOOD, lr=lr, scale=scale) for lr in RATES.values for scale in SCALES.values]
+EVERY = [at(GOOD, lr=lr, scale=scale) for lr in RATES["is"] for scale in SCALES["is"]]
 
 
-def judged(points, rules=RULES, **changes):
-    judgement = verdicts.judge(item(**IN_TABLE | changes), "no-such-paper", points, rules)
+def paper_of(head, *items, **rules):
+    """A paper with one table and some values of it."""
+    return Paper("p", "P", "k", {"t": Table("p", "t", head, {}, rules)}, {each.id: each for each in items}, rules)
+
+
+PAPER = paper_of({}, choice=[RATES, SCALES])
+
+
+def verdict_and_grade(points, **changes):
+    judgement = verdicts.judge(item(**IN_TABLE | changes), PAPER, points)
     return judgement.verdict, judgement.grade
 
 
@@ -68,13 +72,13 @@ def judged(points, rules=RULES, **changes):
 )
 def test_the_interval_decides_the_verdict(changes, low, high, n, expected):
     point = Measured("a", 0.9 if math.isnan(low) else (low + high) / 2, low, high, n)
-    assert judged([point], **changes) == (expected, "A")
+    assert verdict_and_grade([point], **changes) == (expected, "A")
 
 
 def test_the_record_with_the_most_networks_decides():
     few, many = Measured("a", 0.75, 0.70, 0.80, 10), Measured("a", 0.9, 0.88, 0.92, 1600)
-    assert judged([few]) == (DIFFERS, "A")
-    assert judged([few, many]) == judged([many, few]) == (AGREES, "A")
+    assert verdict_and_grade([few]) == (DIFFERS, "A")
+    assert verdict_and_grade([few, many]) == verdict_and_grade([many, few]) == (AGREES, "A")
 
 
 FAR, SAMPLE = Difference("side", 16, 32.0), Difference("images", 500, 5000.0, "sample of 500 images")
@@ -82,7 +86,7 @@ FAR, SAMPLE = Difference("side", 16, 32.0), Difference("images", 500, 5000.0, "s
 
 def test_at_other_settings_the_record_with_the_most_networks_is_shown():
     few, many = (measured(*ends, n=n, differences=(FAR,)) for ends, n in ((BAD, 10), (GOOD, 20)))
-    assert verdicts.judge(item(**IN_TABLE), "no-such-paper", [few, many], RULES).point is many
+    assert verdicts.judge(item(**IN_TABLE), PAPER, [few, many]).point is many
 
 
 def read(interval, **changes):
@@ -124,18 +128,13 @@ def read(interval, **changes):
     ],
 )
 def test_verdict_and_grade(points, expected):
-    assert judged(points) == expected
+    assert verdict_and_grade(points) == expected
 
 
 def test_a_choice_is_of_some_cells_and_readings_are_counted():
-    assert judged([at(GOOD, scale="raw"), at(GOOD, scale="half")], cell={"net": "vgg"}) == (AGREES, "D")
-    judgement = verdicts.judge(item(**IN_TABLE), "x", [read(GOOD), read(BAD)], RULES)
+    assert verdict_and_grade([at(GOOD, scale="raw"), at(GOOD, scale="half")], cell={"net": "vgg"}) == (AGREES, "D")
+    judgement = verdicts.judge(item(**IN_TABLE), PAPER, [read(GOOD), read(BAD)])
     assert judgement.note.startswith("1 of 2 readings agree")
-
-
-@pytest.fixture
-def trust(monkeypatch):
-    monkeypatch.setattr(effects, "trusted", lambda paper, record: record == "reduced")
 
 
 def fewer(interval, ends, record="reduced", **free):
@@ -148,19 +147,25 @@ def fewer(interval, ends, record="reduced", **free):
 SMALL, LARGE = {"mnist": (-0.01, 0.01), "cifar10": (0.0, 0.02)}, {"mnist": (-0.01, 0.3)}
 
 
-def test_fewer_images_widen_the_interval_by_what_they_are_worth(trust):
-    assert judged([fewer(GOOD, SMALL)]) == (AGREES, "C")
-    assert judged([fewer(GOOD, LARGE)]) == (OPEN, "C")
-    assert judged([fewer(BAD, SMALL)]) == (DIFFERS, "C")
-    assert judged([fewer(GOOD, SMALL, record="untested")]) == (AGREES, "D")
-    point = verdicts.transported("x", fewer((0.9, 0.99), LARGE))
+def test_an_effect_counts_once_its_record_passed_the_test():
+    value, point = item(**IN_TABLE), fewer(GOOD, SMALL)
+    for covered, grade in ((20, "C"), (10, "D")):
+        (row,) = judged.rows(paper_of({}, value), {"a": [point]}, {"reduced": Backtest(20, covered, 0.05)})
+        assert (row["verdict"], row["grade"]) == (AGREES, grade)
+
+
+def test_fewer_images_widen_the_interval_by_what_they_are_worth():
+    assert verdict_and_grade([fewer(GOOD, SMALL)]) == (AGREES, "C")
+    assert verdict_and_grade([fewer(GOOD, LARGE)]) == (OPEN, "C")
+    assert verdict_and_grade([fewer(BAD, SMALL)]) == (DIFFERS, "C")
+    point = verdicts.transported(fewer((0.9, 0.99), LARGE))
     assert (round(point.low, 3), point.high) == (0.89, 1.0)  # no share is above 1
-    assert verdicts.transported("x", replace(point, differences=(Difference("side", 16, 32.0),))) is None
+    assert verdicts.transported(replace(point, differences=(Difference("side", 16, 32.0),))) is None
     # with a setting that is not printed, scans are needed as well
     points = [fewer(GOOD, SMALL, lr=0.01), fewer(GOOD, SMALL, lr=0.03)]
-    assert judged(points) == (AGREES, "C")
-    assert judged(points[:1]) == (AGREES, "D")
-    assert judged([points[0], fewer(BAD, SMALL, lr=0.03)]) == (DEPENDS, "C")
+    assert verdict_and_grade(points) == (AGREES, "C")
+    assert verdict_and_grade(points[:1]) == (AGREES, "D")
+    assert verdict_and_grade([points[0], fewer(BAD, SMALL, lr=0.03)]) == (DEPENDS, "C")
     assert Effect("r", (), {"a": (0.01, 0.02), "b": (math.nan, math.nan)}).hull == (0.0, 0.02)
     assert Effect("r", (), {"a": (-0.03, -0.02)}).hull == (-0.03, 0.0)
 
@@ -199,14 +204,17 @@ def test_a_backtest_that_cannot_fail_counts_for_nothing():
 
 @pytest.fixture
 def given(monkeypatch):
-    """Let these rows be what every record holds, and these transports the paper's."""
+    """Let these rows be what every record holds."""
 
-    def given_rows(rows, *transports, **fixed):
-        facts = {"declared": {"kinds": {"acc": {"name": "mean"}}, "fixed": fixed}}
-        monkeypatch.setattr(effects.records, "recorded", lambda paper, record: (rows, facts))
-        monkeypatch.setattr(choices, "load", lambda paper: Choices(transports=transports))
+    def given_rows(rows, **fixed):
+        declared = {"axes": [], "by": [], "kinds": {"acc": {"name": "mean"}}, "fixed": fixed}
+        record = Record("reduced", rows, {"declared": declared, "sha256": "1"})
+        monkeypatch.setattr(effects.records, "recorded", lambda paper, record_name: record)
 
     return given_rows
+
+
+FEWER = {"settings": ["images"], "record": "reduced", "part": "few"}
 
 
 def test_an_effect_is_paired_by_trial():
@@ -220,51 +228,35 @@ def test_an_effect_is_paired_by_trial():
 
 def test_an_effect_is_of_the_rows_with_the_same_settings(given):
     given(pd.concat([trials({"a": s}, cells=1).assign(lr=lr) for lr, s in ((0.01, 0.0), (0.03, 0.2))]))
-    transport = Transport(("images",), "reduced", "few", same=("lr",))
-    low, high = (effects.of_column("x", transport, {"lr": rate}, "acc").hull[1] for rate in (0.01, 0.03))
-    assert low < 0.1 < high
-    assert effects.of_column("x", transport, {"lr": 0.1}, "acc") is None
-    assert effects.of_column("x", transport, {"lr": 0.01}, "psnr") is None
+    table = paper_of({"keys": ["data"]}, transport=[FEWER | {"same": ["lr"]}]).tables["t"]
+    ((low,), (high,)) = (effects.of_cell(table, {"lr": rate}, {}, "acc") for rate in (0.01, 0.03))
+    assert low.hull[1] < 0.1 < high.hull[1]
+    assert effects.of_cell(table, {"lr": 0.1}, {}, "acc") == ()
+    assert effects.of_cell(table, {"lr": 0.01}, {}, "psnr") == ()
 
 
 def test_an_effect_counts_only_at_its_records_settings(given):
-    given(trials({"a": 0.1}, cells=1), Transport(("images",), "reduced", "few", only={"mode": "frozen"}))
-    table = Table("p", "t", {"keys": ["data"]}, {}, [{"setting": "mode", "is": "frozen"}])
+    given(trials({"a": 0.1}, cells=1))
+    unnamed = [{"setting": "mode", "is": "frozen"}]
+    rules = {"transport": [FEWER | {"only": {"mode": "frozen"}}], "unnamed": unnamed}
+    table = paper_of({"keys": ["data"]}, **rules).tables["t"]
     assert effects.of_cell(table, {}, {}, "acc")  # an earlier record, which does not name the mode
     assert effects.of_cell(table, {"mode": "frozen"}, {}, "acc")
     assert effects.of_cell(table, {"mode": "batch"}, {}, "acc") == ()
 
 
-@pytest.fixture
-def chapter(given, monkeypatch, tmp_path):
-    """A paper "x" with a transport, its record, and a folder of its own for what is written."""
-    transport = Transport(("images", "aux"), "reduced", "few", same=("cell",))
-    given(trials({"a": 0.1}), transport)
+def test_effects_and_backtests_are_written_once_each(given, monkeypatch, tmp_path):
+    given(trials({"a": 0.1}))
     monkeypatch.setattr(effects.paths, "published", lambda paper: tmp_path)
-    monkeypatch.setattr(effects.records, "provenance", lambda path: {"sha256": "1"})
-    return transport
-
-
-def test_effects_are_read_again_as_they_were_written(chapter):
-    effect = effects.of_column("x", chapter, {"cell": 3}, "acc")
-    effects.write("x", [effect, effect, replace(effect, column="f1", ends={"a": (math.nan, math.nan)})])
-    acc, f1 = effects.load("x").values()
-    assert acc.hull == pytest.approx(effect.hull, rel=1e-9)
-    assert (acc.key, f1.hull) == (effect.key, (0.0, 0.0))
-    assert effects.load_backtests("x").keys() == {"reduced"}
-
-
-def test_an_effect_is_measured_again_once_its_record_or_code_changed(chapter, monkeypatch):
-    measure = iter([{"a": (0.0, 0.1)}, {"a": (0.0, 0.2)}, {"a": (0.0, 0.3)}]).__next__
-
-    def most(code):
-        effect = effects.known("x", [chapter], "claim", "net=lenet", measure, code)
-        effects.write("x", [effect])
-        return effect.hull[1]
-
-    assert [most("t.min()"), most("t.min()"), most("t.max()")] == [0.1, 0.1, 0.2]
-    monkeypatch.setattr(effects.records, "provenance", lambda path: {"sha256": "2"})
-    assert most("t.max()") == 0.3
+    paper = paper_of({"keys": ["data"]}, transport=[FEWER | {"same": ["cell"]}])
+    (effect,) = effects.of_cell(paper.tables["t"], {"cell": 3}, {}, "acc")
+    blank, tests = replace(effect, column="f1", ends={"a": (math.nan, math.nan)}), effects.backtests(paper)
+    effects.write("x", [effect, effect, blank], tests)
+    acc, f1 = pd.read_csv(tmp_path / "effects.csv").to_dict("records")
+    assert (acc["low"], acc["high"]) == pytest.approx(effect.ends["a"], rel=1e-9)
+    assert (f1["column"], math.isnan(f1["low"])) == ("f1", True)
+    assert effects.load_backtests("x") == tests
+    assert tests.keys() == {"reduced"}
 
 
 def record(rows, by=()):
@@ -275,14 +267,14 @@ def record(rows, by=()):
         "kinds": {"acc": {"name": "mean"}},
         "facts": [*({"aux"} & {*rows})],
     }
-    return Record("t", rows, {**declared, "fixed": {}, "exact": False})
+    return Record("t", rows, {"declared": {**declared, "fixed": {}, "exact": False}})
 
 
 def test_an_effect_counts_if_all_differing_cells_have_it(given):
-    transport = Transport(("aux",), "reduced", "few", when={"data": "x"})
-    given(trials({"m": 0.1, "n": 0.1}, cells=1), transport, net="lenet")
+    given(trials({"m": 0.1, "n": 0.1}, cells=1), net="lenet")
+    transport = FEWER | {"settings": ["aux"], "when": {"data": "x"}}
     head = {"keys": ["data"], "axes": {"data": ["x", "y"]}, "fixed": {"aux": 1000}}
-    paper = Paper("p", "P", "k", {"t": Table("p", "t", head, {})}, {"a": item(table="t", cell={})})
+    paper = paper_of(head, item(table="t", cell={}), transport=[transport])
     rows = pd.DataFrame(
         {"data": data, "aux": aux, "trial": trial, "acc": 0.5}
         for data, aux in (("x", 433), ("y", 1000))

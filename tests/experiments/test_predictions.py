@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedleak_book.evidence import predictions, published
+from fedleak_book.evidence import predictions, published, scoreboard, verdicts
 from fedleak_book.evidence.measurements import Measured
+from fedleak_book.evidence.published import Paper
 from fedleak_book.evidence.results import Results
 from fedleak_book.experiments import records, running
 
@@ -38,24 +39,29 @@ def made_up(**values):
         "some-y": {"kind": "at least", "published": 2, "tolerance": 0.0},
         "some-y-2": {"kind": "between", "published": (-0.1, 0.1), "tolerance": 0.0},
     }
-    items = {id: published.Published(id=id, **same, **bound) for id, bound in bounds.items()}
-    measured = {id: [Measured(id, values.get(id.removeprefix("some-").replace("-", "_")))] for id in bounds}
-    return SimpleNamespace(paper="some", published=SimpleNamespace(items=items), measured=measured)
+    items = {id: published.Published(id=id, since="1", **same, **bound) for id, bound in bounds.items()}
+    paper = Paper("some", "", "", {}, items)
+    found = {id: values.get(id.removeprefix("some-").replace("-", "_")) for id in bounds}
+    measured = {id: [Measured(id, ours, note="not recorded" * (ours is None))] for id, ours in found.items()}
+    rows = [scoreboard.row(items[id], verdicts.row(items[id], paper, points)) for id, points in measured.items()]
+    return SimpleNamespace(paper="some", published=paper, values=rows)
 
 
 @pytest.mark.parametrize(
     ("values", "x", "y"),
     [
-        ({"x": 0.4, "y": 2, "y_2": 0.1}, True, True),
-        ({"x": 0.39, "y": 1, "y_2": 0.0}, False, False),
-        ({"x": 0.9, "y": 3, "y_2": 0.2}, True, False),
-        ({"y": 3}, None, None),
+        ({"x": 0.4, "y": 2, "y_2": 0.1}, "✓", "✓"),
+        ({"x": 0.39, "y": 1, "y_2": 0.0}, "✗", "✗"),
+        ({"x": 0.9, "y": 3, "y_2": 0.2}, "✓", "✗"),
+        ({}, "–", "–"),
     ],
 )
 def test_a_prediction_holds_if_all_of_its_bounds_do(values, x, y):
     run = made_up(**values)
     assert predictions.ids(run) == ["some-x", "some-y"]
-    assert [predictions.holds(run, id) for id in predictions.ids(run)] == [x, y]
+    lines = list(predictions.table(run, *predictions.ids(run)))
+    assert [line["held"] for line in lines] == [x, y]
+    assert [line["bound"] for line in lines] == ["≥ 0.5 ± 0.1", "≥ 2; −0.1 to 0.1"]
 
 
 @pytest.mark.parametrize(("kind", "text", "inside", "outside"), [("above", "> 2", 2.1, 2), ("below", "< 2", 1.9, 2)])
