@@ -174,6 +174,15 @@ def test_sums_over_windows_are_products_of_windows():
     torch.testing.assert_close(gram[0], windows @ windows.T)
 
 
+@pytest.mark.parametrize("sets", [1, 2])
+def test_products_with_windows_are_convolutions(sets):
+    generator = torch.Generator().manual_seed(0)
+    shapes = (4, 3, 5, 6), (4, 7, 5, 6), (sets, 7, 3, 3, 3)
+    x, grad, weights = (torch.randn(*shape, generator=generator).double() for shape in shapes)
+    for apply in (factored._outputs, lambda x, weights: factored._inputs(grad, x, weights)):
+        torch.testing.assert_close(apply(x, weights.flatten(2)), apply(x, weights))
+
+
 @pytest.mark.parametrize(("positions", "cheaper"), [(64, True), (256, True), (1024, False)])
 def test_gram_matrices_pay_for_few_positions(positions, cheaper):
     assert is_cheaper(256, 256, positions, 9) == cheaper

@@ -13,7 +13,7 @@ multiplications and no memory for G, its slope and their second derivatives, and
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Function
 
 from fedleak.attacks.images.convolution import SAME_3X3, convolve_runs, runs_backward
@@ -57,21 +57,33 @@ def _sum_over_windows(gram: Tensor, shape: torch.Size) -> Tensor:
 
 
 def _outputs(x: Tensor, weights: Tensor) -> Tensor:
-    """Apply weights ``[N, O, I]`` to rows, or ``[N, O, I, 3, 3]`` to images; N = 1 set serves all reconstructions."""
+    """Apply weights to rows or images; N = 1 set serves all reconstructions.
+
+    They are ``[N, O, I]`` for rows. For images they are ``[N, O, I, 3, 3]``, or ``[N, O, I * 9]`` to multiply windows.
+    """
     if x.dim() == 2:
         return torch.bmm(_rows(x, len(weights)), weights.transpose(1, 2)).flatten(0, 1)
-    return convolve_runs(x, weights, SAME_3X3)
+    if weights.dim() == 5:
+        return convolve_runs(x, weights, SAME_3X3)
+    windows = nn.functional.unfold(x, 3, padding=1).mT
+    rows = torch.bmm(windows.reshape(len(weights), -1, windows.shape[2]), weights.mT)
+    return rows.view(len(x), *x.shape[2:], -1).movedim(-1, 1)
 
 
 def _inputs(grad: Tensor, x: Tensor, weights: Tensor) -> Tensor:
     """Return the gradient with respect to the inputs `x` of `_outputs`."""
     if x.dim() == 2:
         return torch.bmm(_rows(grad, len(weights)), weights).flatten(0, 1)
-    return runs_backward(grad, x, weights, SAME_3X3, of_weight=False)
+    if weights.dim() == 5:
+        return runs_backward(grad, x, weights, SAME_3X3, of_weight=False)
+    windows = torch.bmm(_rows(grad, len(weights)), weights).view(len(x), -1, weights.shape[2])
+    return nn.functional.fold(windows.mT, x.shape[2:], 3, padding=1)
 
 
 class Matrices:
     """A layer's weights ``[O, I]`` or ``[O, I, h, w]`` and the observed gradients ``[N, ...]``, as constants.
+
+    `positions` is the number of a reconstruction's positions.
 
     Attributes
     ----------
@@ -79,9 +91,10 @@ class Matrices:
         The reconstructions that the next pass computes.
     """
 
-    def __init__(self, weight: Tensor, target: Tensor):
-        is_window = weight[0, 0].numel() > 1
-        self.weights, self.targets = (t if is_window else t.flatten(2) for t in (weight[None], target))
+    def __init__(self, weight: Tensor, target: Tensor, positions: int):
+        # At few positions a convolution takes longer to reorder its weights than to multiply.
+        convolves = weight[0, 0].numel() > 1 and positions > 100
+        self.weights, self.targets = (t if convolves else t.flatten(2) for t in (weight[None], target))
         self.runs = slice(None)
 
 
@@ -90,7 +103,7 @@ def apply_factored(x: Tensor, products: Tensor, matrices: Matrices) -> Tensor:
 
     `x` are images ``[N * B, I, H, W]``, for convolutions of stride 1 that keep their size, or rows ``[N * B, I]``.
     """
-    if x.dim() == 2 or matrices.weights.dim() > 3:
+    if x.dim() == 2 or matrices.weights[0, 0].numel() > x.shape[1]:
         return _Product.apply(x, products, matrices)
     pixels = x.movedim(1, -1)  # a convolution of 1 x 1 is a layer on pixels
     return _Product.apply(pixels.flatten(0, 2), products, matrices).view(*pixels.shape[:3], -1).movedim(-1, 1)

@@ -144,7 +144,9 @@ def factorise(
         is_once = len(calls.get(name, ())) == 1 and not isinstance(module, _StackedNorm)
         if is_once and uses[id(module.weight)] == 1 and _is_factored(module, calls[name][0].inputs):
             weight = f"{name}.weight"
-            module.matrices = factorised[weight] = Matrices(module.weight.detach(), targets[weight])
+            shape = calls[name][0].inputs
+            positions = shape.numel() // shape[1]
+            module.matrices = factorised[weight] = Matrices(module.weight.detach(), targets[weight], positions)
             module.weight.data, targets[weight] = placeholder(module.weight.data), placeholder(targets[weight])
     return factorised
 
