@@ -34,7 +34,7 @@ def test_fragments_are_written_again_when_what_they_are_made_of_has_changed(tmp_
     module = SimpleNamespace(fragments=lambda: calls.append(1) or {"table": "| a |"})
     monkeypatch.setattr(fragments.paths, "root", lambda: tmp_path)
     monkeypatch.setattr(fragments.notebooks, "pages", list)
-    monkeypatch.setattr(fragments.generated, "GENERATED", top / "_generated")
+    monkeypatch.setattr(fragments, "GENERATED", top / "_generated")
     monkeypatch.setattr(fragments, "STAMP", top / "_generated" / "inputs.txt")
     monkeypatch.setattr(fragments, "MODULES", ("table",))
     monkeypatch.setattr(fragments, "import_module", {"table": module}.__getitem__)

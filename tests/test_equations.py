@@ -1,5 +1,6 @@
 """From function to equation and back: what docstrings cite is derived in a chapter."""
 
+import derivations
 import docstrings
 import equations
 import pytest
@@ -9,18 +10,18 @@ from test_overview import NOTEBOOKS, anchors
 from fedleak.attacks import registry
 from fedleak_book import paths
 
-MAPPED = equations.read("equations")
+MAPPED = derivations.derived()
 
 
 @pytest.mark.parametrize("paper", sorted(NOTEBOOKS.keys() & MAPPED.keys()))
 def test_equations_are_derived_where_the_list_says(paper):
-    assert set(equations.places(paper).values()) <= anchors(NOTEBOOKS[paper])
+    assert set(derivations.places(paper).values()) <= anchors(NOTEBOOKS[paper])
 
 
 def test_every_equation_that_a_docstring_cites_is_derived():
     citations = equations.functions()
     assert len(citations) > 20
-    missing = {(paper, n): names for (paper, n), names in citations.items() if n not in equations.places(paper)}
+    missing = {(paper, n): names for (paper, n), names in citations.items() if n not in derivations.places(paper)}
     assert missing.keys() <= {("llg", 3)}  # the server's average: federated averaging itself
 
 
@@ -33,7 +34,7 @@ def test_every_equation_that_a_docstring_cites_is_derived():
     ],
 )
 def test_papers_are_told_apart(text, module, expected):
-    assert equations.cited(text, module) == expected
+    assert derivations.cited(text, module) == expected
 
 
 def test_the_reference_lists_every_module_of_an_attack():

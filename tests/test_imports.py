@@ -41,7 +41,7 @@ def test_the_package_has_no_circle_of_imports():
 
 ROOMS = {
     "fedleak": ("data", "models", "federated", "attacks", "privacy", "recording", "platforms", "audit", "commands"),
-    "fedleak_book": ("paths", "parameters", "experiments", "evidence", "pages", "coursework", "commands"),
+    "fedleak_book": ("paths", "imports", "parameters", "experiments", "evidence", "pages", "coursework", "commands"),
 }
 
 

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import nbformat
+import papermill
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -90,7 +91,7 @@ def test_a_failed_run_leaves_the_last_good_one(checkout, body, reason, later):
 
 @pytest.mark.usefixtures("checkout")
 def test_a_mistake_is_found_out_before_anything_runs(monkeypatch):
-    monkeypatch.setattr(notebooks.papermill, "execute_notebook", lambda *_, **__: pytest.fail("papermill was started"))
+    monkeypatch.setattr(papermill, "execute_notebook", lambda *_, **__: pytest.fail("papermill was started"))
     with pytest.raises(ValueError, match="trials"):
         notebooks.execute("tiny", {"trials": "three"})
     for out in ("_toc.yml/out.ipynb", "."):

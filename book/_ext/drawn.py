@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from fedleak_book.experiments import records
-
 Cell = dict[str, Any]
 
 
@@ -14,6 +12,8 @@ def with_rows(chapter: str, cells: list[Cell]) -> list[Cell]:
 
 def linked(chapter: str, cell: Cell) -> Cell:
     """Return a figure's cell with a legend that links to the records of the experiments in its ``rows``."""
+    from fedleak_book.experiments import records  # it takes seconds, and few pages change at a time
+
     metadata = cell["metadata"]["mystnb"]
     names = [part for name in cell["metadata"]["rows"] for part in records.parts(chapter, name)]
     links = [f"{{download}}`{name}.csv </data/results/{chapter}/{name}.csv>`" for name in names]

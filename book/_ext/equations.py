@@ -1,60 +1,19 @@
-"""Lead from each function to the equation that it implements, and back.
-
-A docstring says which equations of its paper a function follows ("Eqs. 19 and 20"); `data/equations.toml` says where
-the chapters derive them. The reference gets a line below such a docstring, and a table from equation to function.
-"""
+"""Lead from each equation of the papers to the functions that implement it; `derivations.py` leads back."""
 
 import inspect
 import pkgutil
-import re
 from collections.abc import Iterator
 from importlib import import_module
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 
 import pandas as pd
-from overview import read
+from derivations import cited, derived, places
 from render import link, plain, table
-from sphinx.application import Sphinx
 
 from fedleak.attacks import registry
 from fedleak_book.evidence import published
 from fedleak_book.pages import notebooks
-
-CITED = re.compile(r"(?:\b(LLG|RLU|LIA-SA|GDBR|AGIC)(?:'s|,)?\s+)?Eqs?\.\s+(\d+(?:(?:\s*[-–,]\s*|\s+and\s+)\d+)*)")
-PAPERS = {"LLG": "llg", "RLU": "rlu", "LIA-SA": "lia_sa", "GDBR": "gdbr", "AGIC": "agic"}
-KINDS = {"eq": ":eq:", "prop": ":prf:ref:", "lem": ":prf:ref:", "thm": ":prf:ref:"}
-
-
-def numbers(words: str) -> list[int]:
-    """Return the numbers of "17-21", "6–11", "19 and 20" or "16, 17"."""
-    cited_numbers = []
-    for part in re.split(r",|\band\b", words):
-        first, *last = (int(number) for number in re.findall(r"\d+", part))
-        cited_numbers += range(first, (last or [first])[-1] + 1)
-    return cited_numbers
-
-
-def places(paper: str) -> dict[int, str]:
-    """Return where a chapter derives its paper's equations: number to the name of the place."""
-    entry: dict[str, Any] = read("equations")[paper]  # type: ignore[assignment]
-    return {n: anchor for words, anchor in entry.items() if words != "modules" for n in numbers(words)}
-
-
-def paper_of(module: str) -> str | None:
-    """Return the paper that a module's docstrings mean where they name none."""
-    return next((paper for paper, entry in read("equations").items() if module in entry["modules"]), None)
-
-
-def cited(docstring: str, module: str) -> list[tuple[str, int]]:
-    """Return the equations that a docstring names: paper and number, each once."""
-    pairs: dict[tuple[str, int], None] = {}
-    for name, words in CITED.findall(docstring):
-        paper = PAPERS.get(name) or paper_of(module)
-        if paper:
-            pairs.update(dict.fromkeys((paper, n) for n in numbers(words)))
-    return list(pairs)
 
 
 def documented(module: str) -> Iterator[tuple[str, str]]:
@@ -73,7 +32,7 @@ def documented(module: str) -> Iterator[tuple[str, str]]:
 def modules() -> list[str]:
     """Return every module whose docstrings are searched: those of the papers, and the ones that all of them share."""
     shared = ("fedleak.models.passes", "fedleak.federated.schemes", "fedleak_book.experiments.training")
-    return [*(module for entry in read("equations").values() for module in entry["modules"]), *shared]
+    return [*(module for entry in derived().values() for module in entry["modules"]), *shared]
 
 
 def functions() -> dict[tuple[str, int], list[str]]:
@@ -90,7 +49,7 @@ def equations() -> str:
     """Return, for each chapter, a table from the paper's equation to its derivation and the functions."""
     by_equation, parts = functions(), []
     for chapter in notebooks.chapters():
-        if chapter not in read("equations"):
+        if chapter not in derived():
             continue
         rows = []
         for anchor, run in groupby(places(chapter).items(), key=itemgetter(1)):
@@ -105,7 +64,7 @@ def equations() -> str:
 
 def attacks() -> str:
     """Return each registered attack with its paper, its rule and the module that implements it."""
-    chapters = {published.load(c).key: c for c in notebooks.chapters() if c in read("equations")}
+    chapters = {published.load(c).key: c for c in notebooks.chapters() if c in derived()}
     rows = []
     for attack in registry.all_attacks():
         chapter = chapters.get(attack.paper)
@@ -136,28 +95,7 @@ def reference(folder: str) -> str:
     return "\n".join([*parts, f"## Shared by the attacks on {folder}\n", *shared])
 
 
-def derived_in(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Say below a docstring where the equations that it names are derived."""
-    module = name if what == "module" else getattr(thing, "__module__", None) or ""
-    chapters, derivations = notebooks.chapters(), {}
-    for paper, number in cited("\n".join(lines), module):
-        anchor = places(paper).get(number)
-        if anchor and paper in chapters:
-            role = KINDS.get(anchor.split("-")[0])
-            derivations[anchor] = f"Eq. {role}`{anchor}`" if role == ":eq:" else f"{role or ':ref:'}`{anchor}`"
-            if role is None:
-                derivations[anchor] = f":ref:`Eq. {number} <{anchor}>`"
-    if derivations:
-        lines += ["", f"**Derived in** {', '.join(derivations.values())}.", ""]
-
-
 def fragments() -> dict[str, str]:
     """Return the fragments by name."""
     references = {f"reference_{folder}": reference(folder) for folder in ("labels", "images")}
     return {"equations": equations(), "attack_modules": attacks(), **references}
-
-
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect to Sphinx."""
-    app.connect("autodoc-process-docstring", derived_in, priority=400)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

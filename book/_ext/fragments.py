@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-import generated
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.util import logging
@@ -27,14 +26,15 @@ MODULES = (
     *(f"notebooks.{page}.notes" for page in ("filters", "guard", "privacy", "proofs")),
 )
 ROOMS = ("book", "data", "fedleak", "fedleak_book", "notebooks")
-STAMP = generated.GENERATED / "inputs.txt"
+GENERATED = paths.root() / "book" / "_generated"
+STAMP = GENERATED / "inputs.txt"
 """The hash of what the fragments were made of, and their files."""
 
 
 def prepare(_: Sphinx, config: Config) -> None:
     """Write the fragments, and give the pages their numbers."""
     write()
-    numbers = generated.GENERATED.glob("*.json")
+    numbers = GENERATED.glob("*.json")
     config.myst_substitutions = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in numbers}
 
 
@@ -45,11 +45,10 @@ def write() -> None:
     """
     digest = inputs()
     written = STAMP.read_text(encoding="utf-8").split() if STAMP.is_file() else [""]
-    if written[0] == digest and all((generated.GENERATED / name).is_file() for name in written[1:]):
+    if written[0] == digest and all((GENERATED / name).is_file() for name in written[1:]):
         return
-    generated.comparisons.cache_clear()
-    generated.GENERATED.mkdir(exist_ok=True)
-    names, complete = {name for name in written[1:] if (generated.GENERATED / name).is_file()}, True
+    GENERATED.mkdir(exist_ok=True)
+    names, complete = {name for name in written[1:] if (GENERATED / name).is_file()}, True
     for module in MODULES:
         try:
             fragments = import_module(module).fragments()
@@ -60,7 +59,7 @@ def write() -> None:
         for name, content in fragments.items():
             is_text = isinstance(content, str)
             text = content if is_text else json.dumps(content, ensure_ascii=False)
-            path = generated.GENERATED / (name if "." in name else f"{name}.{'md' if is_text else 'json'}")
+            path = GENERATED / (name if "." in name else f"{name}.{'md' if is_text else 'json'}")
             names.add(path.name)
             if not path.is_file() or path.read_text(encoding="utf-8") != text:
                 path.write_text(text, encoding="utf-8")

@@ -2,7 +2,7 @@
 
 import json
 
-from generated import GENERATED
+from fragments import GENERATED
 
 from fedleak_book import paths
 

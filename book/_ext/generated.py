@@ -15,6 +15,7 @@ from typing import Any
 
 import evidence
 import pandas as pd
+from fragments import GENERATED
 from render import table
 from sphinx.util import logging
 
@@ -26,15 +27,10 @@ from fedleak_book.pages import notebooks
 
 logger = logging.getLogger(__name__)
 
-GENERATED = paths.root() / "book" / "_generated"
-
 
 @cache
 def comparisons() -> list[dict[str, Any]]:
-    """Compare every paper's values with the records, in the book's order; notebooks without a paper are left out.
-
-    They are compared once a build, for all fragments: `write` forgets those of an earlier build.
-    """
+    """Compare every paper's values with the records, in the book's order; notebooks without a paper are left out."""
     chapters = []
     for chapter in notebooks.chapters():
         if chapter in paths.papers():

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from fedleak_book import imports
 from fedleak_book.evidence import effects, measurements
 from fedleak_book.evidence.effects import Effect, Transport
 from fedleak_book.evidence.estimates import (
@@ -24,7 +25,7 @@ from fedleak_book.evidence.estimates import (
 from fedleak_book.evidence.measurements import Measured
 from fedleak_book.evidence.published import Paper, Published
 from fedleak_book.evidence.spread import two_kinds
-from fedleak_book.experiments import imports, looks
+from fedleak_book.experiments import looks
 from fedleak_book.experiments.experiment import Row, fits
 from fedleak_book.experiments.kinds import NUMBER, Kind
 from fedleak_book.experiments.records import RECORDED, Record

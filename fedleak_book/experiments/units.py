@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from fedleak_book import paths
 from fedleak_book.experiments.experiment import Experiment, key, seeds_of
-from fedleak_book.experiments.imports import imported_files
+from fedleak_book.imports import imported_files
 
 PACKAGES = ("fedleak", "torch", "torchvision", "numpy", "scipy", "pandas")
 

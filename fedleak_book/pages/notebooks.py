@@ -1,4 +1,7 @@
-"""Run the chapters through papermill, and build the book from the executed notebooks."""
+"""Run the chapters through papermill, and build the book from the executed notebooks.
+
+Neither papermill nor PyTorch is imported before a chapter runs: most builds follow another sentence of a page.
+"""
 
 import hashlib
 import json
@@ -12,19 +15,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
 from fedleak import files
 from fedleak.errors import Failed, extra
 from fedleak_book import paths
-from fedleak_book.experiments.imports import imported_files
+from fedleak_book.imports import imported_files
 from fedleak_book.parameters import check_call
-
-with extra("book"):
-    import nbformat
-    import papermill
-
 
 QUICK = {"profile": "quick", "device": "auto"}
 """The two parameters that every chapter has: or ``"paper"``, and ``"cpu"`` or ``"cuda"``."""
@@ -59,6 +56,10 @@ def execute(
     `fedleak_book.parameters.check_call`; `PermissionError`, before anything runs, if `out` cannot be
     written or is a folder; `NotebookFailed` if a cell raises, and keeps the partial notebook in `_build/failed/`.
     """
+    with extra("book"):
+        import nbformat
+        import papermill
+
     source = paths.source_notebook(name)
     values = {**QUICK, **parameters}
     check_call(name, values)
@@ -83,8 +84,10 @@ def execute(
         notebook.metadata["fedleak"] = {"fingerprint": stamp}
         nbformat.write(notebook, partial)
         os.replace(partial, out)
-    except Exception as error:  # papermill's own, a dead kernel, a time-out: all end the run at some cell
-        raise _failure(name, partial, error) from error
+    except papermill.PapermillExecutionError as error:
+        raise _failure(name, partial, f"{error.ename}: {error.evalue}") from error
+    except Exception as error:  # a dead kernel, a time-out: they, too, end the run at some cell
+        raise _failure(name, partial, f"{type(error).__name__}: {error}") from error
     finally:
         partial.unlink(missing_ok=True)
     return out
@@ -92,8 +95,8 @@ def execute(
 
 def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
     """Hash the inputs of a chapter's outputs: its code, not its text; no data sets, whose checksums it prints."""
-    cells = nbformat.read(paths.source_notebook(name), as_version=4).cells
-    content: list[Any] = [[cell.source for cell in cells if cell.cell_type == "code"], dict(parameters)]
+    codes = ["".join(cell["source"]) for cell in _code_cells(_read(paths.source_notebook(name)))]
+    content: list[Any] = [codes, dict(parameters)]
     top, chapter = paths.root(), paths.chapter_of(name)
     sources = [top / "requirements.lock", *paths.published(chapter).glob("*"), *paths.recorded(chapter).glob("*")]
     sources += [*(top / "fedleak").rglob("*.py"), *(top / "fedleak_book" / "experiments").glob("*.py")]
@@ -107,7 +110,7 @@ def fingerprint(name: str, parameters: Mapping[str, Any]) -> str:
 def is_stale(name: str, parameters: Mapping[str, Any]) -> bool:
     """Return whether the book's copy of a chapter is missing or out of date."""
     executed = paths.executed_notebook(name)
-    run = nbformat.read(executed, as_version=4).metadata.get("fedleak", {}) if executed.is_file() else {}
+    run = _read(executed)["metadata"].get("fedleak", {}) if executed.is_file() else {}
     return run.get("fingerprint") != fingerprint(name, parameters)
 
 
@@ -117,9 +120,10 @@ def execute_all(names: Sequence[str], parameters: Mapping[str, Any] = QUICK, job
     By default as many run at once as there are cores, and on a GPU one after the other. Where one fails
     (`NotebookFailed`), those beside it are finished before, the others are not begun.
     """
-    on_gpu = parameters["device"] == "cuda" or (parameters["device"] == "auto" and torch.cuda.is_available())
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    jobs = min(jobs or (1 if on_gpu else cores), len(names))
+    if jobs is None:
+        jobs = 1 if len(names) > 1 and _is_gpu(parameters["device"]) else cores
+    jobs = min(jobs, len(names))
     if jobs <= 1:
         for name in names:
             execute(name, parameters)
@@ -131,6 +135,12 @@ def execute_all(names: Sequence[str], parameters: Mapping[str, Any] = QUICK, job
                 done.result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _is_gpu(device: str) -> bool:
+    """Return whether a device is a GPU; a process of its own asks PyTorch, whose memory the chapters then have."""
+    see = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+    return device == "cuda" or (device == "auto" and not subprocess.run([sys.executable, "-c", see]).returncode)
 
 
 def _use_threads(count: int) -> None:
@@ -152,18 +162,25 @@ def build_book(parameters: Mapping[str, Any] = QUICK, force: bool = False, jobs:
     return top / "_build" / "html" / "index.html"
 
 
-def _failure(name: str, partial: Path, error: Exception) -> NotebookFailed:
+def _failure(name: str, partial: Path, reason: str) -> NotebookFailed:
     """Set the partial notebook aside and name the cell that ended it."""
     place, partial_copy = "", ""
     if partial.stat().st_size:
-        cells = [cell for cell in nbformat.read(partial, as_version=4).cells if cell.cell_type == "code"]
+        cells = _code_cells(_read(partial))
         # Once the kernel is dead papermill calls every cell completed; those that never began have no start.
-        begun = [cell.id for cell in cells if cell.metadata.get("papermill", {}).get("start_time")]
+        begun = [cell["id"] for cell in cells if cell["metadata"].get("papermill", {}).get("start_time")]
         place = f" in cell {begun[-1]!r}" if begun else ""
         keep = paths.root() / "_build" / "failed" / f"{name}.ipynb"
         files.write_bytes(keep, partial.read_bytes())
         partial_copy = f" (as far as it got: {keep.relative_to(paths.root()).as_posix()})"
-    reason = f"{type(error).__name__}: {error}"
-    if isinstance(error, papermill.PapermillExecutionError):
-        reason = f"{error.ename}: {error.evalue}"
     return NotebookFailed(f"{name} stopped{place} with {reason}{partial_copy}")
+
+
+def _read(notebook: Path) -> dict[str, Any]:
+    """Return a notebook's JSON, without nbformat, whose import takes a second."""
+    read: dict[str, Any] = json.loads(notebook.read_text(encoding="utf-8"))
+    return read
+
+
+def _code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
