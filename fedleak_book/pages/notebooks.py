@@ -25,6 +25,13 @@ from fedleak_book.parameters import check_call
 
 QUICK = {"profile": "quick", "device": "auto"}
 """The two parameters that every chapter has: or ``"paper"``, and ``"cpu"`` or ``"cuda"``."""
+JUPYTER_BOOK = """
+import gc, sys
+gc.set_threshold(20_000)  # Sphinx unpickles all pages to number their figures, and none of it is garbage
+sys.modules["rfc3987_syntax"] = None  # else jsonschema builds a grammar of addresses, for a second
+from jupyter_book.cli.main import main
+main()
+"""
 
 
 class NotebookFailed(Failed):
@@ -156,7 +163,7 @@ def build_book(parameters: Mapping[str, Any] = QUICK, force: bool = False, jobs:
     """
     execute_all([name for name in pages() if force or is_stale(name, parameters)], parameters, jobs)
     top = paths.root()
-    jupyter_book = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
+    jupyter_book = [sys.executable, "-c", JUPYTER_BOOK]
     if subprocess.run([*jupyter_book, "build", ".", "-W", "-n", "--keep-going"], cwd=top).returncode:
         raise BookFailed("the book has errors or warnings; they are printed above")
     return top / "_build" / "html" / "index.html"
