@@ -3,13 +3,13 @@
 import json
 import re
 import sys
+import tomllib
 from types import SimpleNamespace
 
 import cheat_sheet
 import executed
 import fragments
 import nbformat
-import overview
 import pandas as pd
 import pytest
 import render
@@ -66,7 +66,7 @@ def test_subsets_are_recorded_and_have_distinct_positions_in_their_split():
         for path in (paths.root() / "data" / "results").glob("*/*.json")
         for used in json.loads(path.read_text(encoding="utf-8")).get("datasets", ())
     }
-    for subset in overview.read("subsets")["subset"]:
+    for subset in tomllib.loads((paths.root() / "data" / "subsets.toml").read_text())["subset"]:
         assert {(subset["name"], subset["images"], digest) for digest in subset["digests"]} <= recorded
         if "unknown" not in subset:
             indices = list(positions(subset["positions"]))

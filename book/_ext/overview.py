@@ -1,6 +1,5 @@
 """Counts of the scoreboard, tests of the transports and dates of the tolerances: one fragment each."""
 
-import tomllib
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,7 +7,6 @@ import pandas as pd
 from generated import comparisons
 from render import table
 
-from fedleak_book import paths
 from fedleak_book.evidence import effects, scoreboard
 from fedleak_book.evidence.scoreboard import BEYOND, DECIDED, DEPENDS, DIFFERS, NOT_ATTEMPTED, OPEN, PRINTED
 from fedleak_book.evidence.verdicts import BLOCKS
@@ -21,11 +19,6 @@ WHEN = {
     "earlier": "rows of it existed, which were recorded anew since",
     "used": "the rows that measure it existed",
 }
-
-
-def read(name: str) -> dict[str, Any]:
-    """Read one of the lists under ``data/``: by paper, in its order."""
-    return tomllib.loads((paths.root() / "data" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def every(papers: list[Row]) -> pd.DataFrame:
