@@ -74,12 +74,9 @@ def first_batch(cache: HeadPass, y: Tensor) -> dict[str, Any]:
     most, next_most = truth.argsort(descending=True)[:2].tolist()
     assert (inferred - truth)[[most, next_most]].tolist() == [1, -1], "the sentences are about another batch"
     mass = cache.inputs.sum(1)[batch] / size
-    numbers = {
-        "impact": -impact,
-        "lowers": (mass * (1 - cache.probabilities[batch, y[batch]])).mean(),
-        "raises": (mass * cache.probabilities[batch, most])[y[batch] != most].mean(),
-        "sum": sums[most],
-    }
+    lowers = (mass * (1 - cache.probabilities[batch, y[batch]])).mean()
+    raises = (mass * cache.probabilities[batch, most])[y[batch] != most].mean()
+    numbers = {"impact": -impact, "lowers": lowers, "raises": raises, "sum": sums[most]}
     words = {name: f"{Number(value):.2f}" for name, value in numbers.items()}
     return words | {"takes": f"{sums[most] / impact:.1f}", "most": most, "has": int(truth[most]), "next": next_most}
 
