@@ -17,18 +17,14 @@ def shown(name: str) -> str:
     """Return a figure as a fragment; its picture lies beside it. Raises `FileNotFoundError` before the execution."""
     chapter, cell_id, link = FIGURES[name]
     cells = json.loads(paths.executed_notebook(chapter).read_text(encoding="utf-8"))["cells"]
-    images = [
-        (cell["metadata"]["mystnb"], output["data"]["image/svg+xml"])
-        for cell in cells
-        if cell.get("id") == cell_id
-        for output in cell["outputs"]
-        if "image/svg+xml" in output.get("data", {})
-    ]
+    cell = next((cell for cell in cells if cell.get("id") == cell_id), {"outputs": []})
+    data = [output.get("data", {}) for output in cell["outputs"]]
+    images = [one["image/svg+xml"] for one in data if "image/svg+xml" in one]
     if not images:
         raise FileNotFoundError(f"{chapter} has not been executed since it has {cell_id!r}; run `fedleak book`")
-    look, image = images[0]
+    look = cell["metadata"]["mystnb"]
     picture = GENERATED / f"{name}.svg"
-    picture.write_text("".join(image), encoding="utf-8")
+    picture.write_text("".join(images[0]), encoding="utf-8")
     options = [f":alt: {look['image']['alt']}", f":class: {look['image'].get('classes', 'two-panels')}"]
     caption = f"{look['figure']['caption']} From {{ref}}`{link}`."
     return "\n".join([f":::{{figure}} /book/_generated/{picture.name}", *options, "", caption, ":::", ""])
