@@ -40,15 +40,15 @@ def chart(
     step = 560 / len(values)
     parts = [text(10, 14, name, "start")]
     for y in ticks:
-        height = 100 - 80 * y / most
+        height = 105 - 75 * y / most
         parts += [text(64, height + 4, f"{y:+.3g}".replace("-", "−") if y else "0", "end")]
         parts += [rule(height, 70, 0.25 if y else 1)]
     for i, (value, kind) in enumerate(zip(values.tolist(), kinds, strict=True)):
-        parts.append(bar(70 + (i + 0.1) * step, 100, 80 * value / most, 0.7 * step, kind))
+        parts.append(bar(70 + (i + 0.1) * step, 105, 75 * value / most, 0.7 * step, kind))
         if len(values) <= 10:
             parts.append(text(70 + (i + 0.45) * step, FLOOR + 16, i))
     for i, mark in enumerate([] if marks is None else marks.tolist()):
-        line = f"M{70 + i * step:.1f} {100 - 80 * mark / most:.1f}h{0.9 * step:.1f}"
+        line = f"M{70 + i * step:.1f} {105 - 75 * mark / most:.1f}h{0.9 * step:.1f}"
         parts.append(f'<path class="line line-3" d="{line}"/>')
     if samples:
         parts += [text(10, FLOOR + 16, "class", "start"), text(10, FLOOR + 34, samples[0], "start")]
