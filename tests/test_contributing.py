@@ -66,9 +66,9 @@ def test_attack_and_defence_take_part_everywhere(newcomers, monkeypatch):
     assert 0.2 < report.table.set_index("attack").loc["smallest row", "iacc"] < 1
     assert "signs alone, ± 0.01" in set(report.remedies["remedy"])
 
-    assert threat_models.threat_models().count("| **smallest row** |") == 3
+    assert all("| **smallest row** |" in table for table in threat_models.tables().values())
     assert "| **signs** | 0.01 | 0.01 |" in threat_models.measured_defences()
-    assert "smallest row" in threat_models.threat_map()
+    assert "smallest row" in " ".join(threat_models.first_possible().values())
 
 
 def test_experiment_claim_and_paper_are_in_the_scoreboard(newcomers, checkout):
