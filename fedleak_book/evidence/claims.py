@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -149,8 +150,8 @@ class Claim:
                 chosen, covered = [*earlier, transport], before | covered
                 sums[transport.record, transport.settings] = chosen, covered
             if covered >= short:
-                ends = self._ends(paper.name, chosen, recorded)
-                yield from effects.effect(paper.name, chosen, self.id, self.at, ends, code)
+                measure = partial(self._ends, paper.name, chosen, recorded)
+                yield from effects.effect(paper.name, chosen, self.id, self.at, measure, code)
 
     def _ends(self, paper: str, chosen: Sequence[Transport], recorded: Sequence[Record]) -> effects.Ends:
         """Return the interval of what the statistic changes, by data set; of `parts`, the sum of the largest."""

@@ -8,8 +8,10 @@ data that have both levels, ``whole`` and that of ours. ``data/published/<paper>
 import hashlib
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,11 +106,17 @@ def digest_of(paper: str, transports: Iterable[Transport], code: str = "") -> st
     return digest.hexdigest()[:12]
 
 
-def effect(paper: str, of: Sequence[Transport], column: str, at: str, ends: Ends, code: str = "") -> list[Effect]:
-    """Return the effect of transports, which are of the same settings by one record; nothing without an interval."""
+def effect(
+    paper: str, of: Sequence[Transport], column: str, at: str, measure: Callable[[], Ends], code: str = ""
+) -> list[Effect]:
+    """Return the effect of transports, which are of the same settings by one record; nothing without an interval.
+
+    It is read from the file, and measured where that has none or was written for another record or claim.
+    """
     where = " | ".join(filter(None, (text_of(transport.where) for transport in of)))
-    measured = Effect(of[0].record, of[0].settings, ends, where, column, at, digest_of(paper, of, code))
-    return [measured] if ends else []
+    known = Effect(of[0].record, of[0].settings, {}, where, column, at, digest_of(paper, of, code))
+    ends = _written(paths.published(paper) / FILES[0]).get((*known.key, known.digest)) or measure()
+    return [replace(known, ends=ends)] if ends else []
 
 
 def of_cell(table: Table, row: Row, cell: Row, column: str) -> tuple[Effect, ...]:
@@ -117,12 +125,16 @@ def of_cell(table: Table, row: Row, cell: Row, column: str) -> tuple[Effect, ...
     for transport in transports(table.rules_of("transport", cell)):
         if fits(transport.only, table.unnamed(row) | dict(row)):
             same = {name: row.get(name) for name in transport.same}
-            rows = rows_of(table.paper, transport, same)
-            samples = rows.groupby("data") if column in rows else ()
-            pairs = {str(name): contrast(sample, transport.part, column) for name, sample in samples}
-            ends = {name: pair for name, pair in pairs.items() if pair is not None}
-            known += effect(table.paper, [transport], column, text_of(same), ends)
+            measure = partial(_of_column, table.paper, transport, same, column)
+            known += effect(table.paper, [transport], column, text_of(same), measure)
     return tuple(known)
+
+
+def _of_column(paper: str, transport: Transport, same: Row, column: str) -> Ends:
+    rows = rows_of(paper, transport, same)
+    samples = rows.groupby("data") if column in rows else ()
+    pairs = {str(name): contrast(sample, transport.part, column) for name, sample in samples}
+    return {name: pair for name, pair in pairs.items() if pair is not None}
 
 
 def rows_of(paper: str, transport: Transport, same: Row) -> pd.DataFrame:
@@ -229,6 +241,17 @@ def write(paper: str, effects: Iterable[Effect], tests: Mapping[str, Backtest]) 
         if rows:
             text = pd.DataFrame(rows).to_csv(index=False, float_format=f"%{DIGITS}")
             write_text(paths.published(paper) / file, text)
+
+
+@cache
+def _written(path: Path) -> Mapping[tuple[str, ...], Ends]:
+    """Return the effects of a file as this process found it, by their keys and digests."""
+    if not path.is_file():
+        return {}
+    of = [*KEYS, "digest"]
+    text = dict.fromkeys([*of, "data"], str)
+    rows = pd.read_csv(path, dtype=text, keep_default_na=False, na_values={"low": "", "high": ""}).groupby(of)
+    return {key: dict(zip(t["data"], zip(t["low"], t["high"], strict=True), strict=True)) for key, t in rows}
 
 
 def load_backtests(paper: str) -> dict[str, Backtest]:
