@@ -26,6 +26,8 @@ from fedleak_book import paths
 from fedleak_book.experiments.experiment import Experiment, key, seeds_of
 from fedleak_book.imports import imported_files
 
+WRITTEN = ("results", "looks.csv", "verdicts.csv", "published/*/effects.csv", "published/*/backtests.csv")
+"""What a recording writes, in ``data/``."""
 PACKAGES = ("fedleak", "torch", "torchvision", "numpy", "scipy", "pandas")
 
 
@@ -124,10 +126,10 @@ def processor() -> str:
 
 
 def commit() -> str:
-    """Return the checkout's commit, with ``+changes`` where something but the recorded results differs from it."""
+    """Return the checkout's commit, with ``+changes`` where something but what recordings write differs from it."""
     git = partial(subprocess.check_output, cwd=paths.root(), stderr=subprocess.DEVNULL, text=True)
     try:
-        changes = git(["git", "status", "--porcelain", "--", ".", ":!data/results"])
+        changes = git(["git", "status", "--porcelain", "--", ".", *(f":!data/{name}" for name in WRITTEN)])
         return git(["git", "rev-parse", "--short=12", "HEAD"]).strip() + ("+changes" if changes else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
