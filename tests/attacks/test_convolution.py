@@ -10,7 +10,7 @@ from fedleak.attacks.images import convolution
 def derivatives(convolve, x, weight, directions):
     """Return the outputs, both gradients, and the derivatives of both gradients in some directions."""
     x, weight, grad = (t.clone().requires_grad_() for t in (x, weight, directions[0]))
-    y = convolve(x * 1, weight)  # no leaf: the pass over the gradients asks whether one is wanted
+    y = convolve(x, weight)
     gradients = torch.autograd.grad(y, [x, weight], grad, create_graph=True)
     return [y, *gradients, *torch.autograd.grad(gradients, [x, grad], directions[1:])]
 
@@ -37,7 +37,7 @@ def test_derivatives_are_those_of_each_reconstruction_alone(geometry, constant):
         return torch.cat([conv2d(images, w, **how) for images, w in zip(x.chunk(2), weight, strict=True)])
 
     def together(x, weight):
-        return convolution.convolve(x, weight, None, geometry, constant)
+        return convolution.convolve(x, weight, geometry, constant)
 
     directions = [torch.randn(t.shape, generator=generator, dtype=t.dtype) for t in (alone(x, weight), x, weight)]
     torch.testing.assert_close(derivatives(together, x, weight, directions), derivatives(alone, x, weight, directions))

@@ -37,26 +37,6 @@ def wide(training=False):
     return nn.Sequential(*layers, nn.Linear(48, CLASSES)).train(training)
 
 
-class Normed(nn.Module):
-    """Batch norms behind convolutions: one reads alone, one shares its input, one reads what a hook changed."""
-
-    def __init__(self):
-        super().__init__()
-        self.alone, self.shared, self.hooked = (nn.Conv2d(c, 8, 1, bias=c > 8) for c in (16, 8, 8))
-        self.norms = nn.ModuleList(nn.BatchNorm2d(8) for _ in range(3)).eval()
-        for norm in self.norms:
-            for tensor in (norm.weight.data, norm.bias.data, norm.running_mean, norm.running_var):
-                tensor.uniform_(0.5, 2)
-        self.hooked.register_forward_hook(lambda module, inputs, outputs: 2 * outputs)
-        self.fc = nn.Linear(8, CLASSES)
-
-    def forward(self, x):
-        x = torch.relu_(self.norms[0](self.alone(x)))
-        shared = self.shared(x)
-        x = torch.tanh(self.norms[1](shared) + shared)
-        return self.fc(torch.tanh(self.norms[2](self.hooked(x))).mean((2, 3)))
-
-
 def problem(model, runs, batch, dtype=torch.float64, near=None):
     """InvG's objective, and a start at random or at this distance from the true images."""
     model = model.to(dtype)
@@ -100,7 +80,7 @@ def no_total_variation(monkeypatch):
     [(1, 1, False, True), (3, 1, True, False), (2, 2, False, False), (2, 2, True, True)],
 )
 def test_the_distance_and_its_gradient_are_those_of_autograd(runs, batch, side_by_side, training, monkeypatch):
-    for module in ("convolution", "objective"):
+    for module in ("convolution", "layers", "objective"):
         monkeypatch.setattr(f"fedleak.attacks.images.{module}.prefers_batched_kernels", lambda x: side_by_side)
     objective, view, start = problem(wide(training), runs, batch)
     assert {"0.weight", "3.weight"} <= view.factorised.keys()
@@ -135,14 +115,6 @@ def test_a_weight_that_is_used_twice_keeps_its_gradient():
         torch.testing.assert_close(ours, expected)
 
 
-def test_a_convolution_computes_the_norm_that_alone_reads_it():
-    torch.manual_seed(0)
-    objective, view, start = problem(Normed(), 2, 2)
-    assert [norm.is_folded for norm in view.net.norms] == [True, False, False]
-    for ours, expected in zip(evaluate(objective, start), by_autograd(view, start), strict=True):
-        torch.testing.assert_close(ours, expected)
-
-
 @pytest.mark.parametrize("kernel", [(1, 9), (9, 1), (3, 1)])
 def test_other_windows_keep_their_gradients(kernel):
     """A window of nine weights in a row is not that of 3 x 3, although there are as many."""
@@ -169,18 +141,12 @@ def test_a_squared_difference_and_simulated_steps_keep_all_gradients():
 
 def test_sums_over_windows_are_products_of_windows():
     x = torch.randn(2, 3, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    pixels, windows = x.movedim(1, -1).flatten(0, 2), nn.functional.unfold(x, 3, padding=1).mT.flatten(0, 1)
-    gram = factored._sum_over_windows((pixels @ pixels.T)[None], x.shape)
+    windows, pixels = factored._windows(x, 9), factored._rows(x)
+    gram = factored._sum_over_windows((pixels @ pixels.T)[None], x.shape, 9)
     torch.testing.assert_close(gram[0], windows @ windows.T)
-
-
-@pytest.mark.parametrize("sets", [1, 2])
-def test_products_with_windows_are_convolutions(sets):
-    generator = torch.Generator().manual_seed(0)
-    shapes = (4, 3, 5, 6), (4, 7, 5, 6), (sets, 7, 3, 3, 3)
-    x, grad, weights = (torch.randn(*shape, generator=generator).double() for shape in shapes)
-    for apply in (factored._outputs, lambda x, weights: factored._inputs(grad, x, weights)):
-        torch.testing.assert_close(apply(x, weights.flatten(2)), apply(x, weights))
+    other = torch.randn_like(windows)
+    summed = factored._sum_windows(other, x.shape, 9)
+    torch.testing.assert_close((summed * pixels).sum(), (other * windows).sum())  # one is the transpose of the other
 
 
 @pytest.mark.parametrize(("positions", "cheaper"), [(64, True), (256, True), (1024, False)])

@@ -84,7 +84,8 @@ def test_layers_on_rows_have_their_own_gradients(has_norm):
 
 @pytest.mark.parametrize(("training", "side_by_side"), [(False, False), (True, True)])
 def test_stacked_gradients_and_their_derivative_are_those_of_each_alone(training, side_by_side, monkeypatch):
-    monkeypatch.setattr("fedleak.attacks.images.convolution.prefers_batched_kernels", lambda x: side_by_side)
+    for module in ("convolution", "layers"):
+        monkeypatch.setattr(f"fedleak.attacks.images.{module}.prefers_batched_kernels", lambda x: side_by_side)
     model = tiny().train(training)
     x, y = batch(3, 2)
     x.requires_grad_()

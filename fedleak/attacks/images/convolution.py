@@ -16,9 +16,9 @@ SAME_3X3: Geometry = ([1, 1], [1, 1], [1, 1], 1)
 """Stride 1 and padding 1."""
 
 
-def _convolve(x: Tensor, weight: Tensor, geometry: Geometry, bias: Tensor | None = None) -> Tensor:
+def _convolve(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     stride, padding, dilation, groups = geometry
-    return torch.ops.aten.convolution(x, weight, bias, stride, padding, dilation, False, [0, 0], groups)
+    return torch.ops.aten.convolution(x, weight, None, stride, padding, dilation, False, [0, 0], groups)
 
 
 def _backward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, of_weight: bool) -> Tensor:
@@ -77,7 +77,7 @@ def _product_backward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometr
     return _convolve_by_product(dilated, flipped, [1, 1], [before[1], after[1], before[0], after[0]])
 
 
-def convolve_runs(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+def _convolve_runs(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """Convolve each reconstruction's images with its weights ``[N, O, I, h, w]``."""
     runs = len(weight)
     if _uses_product(x, geometry):
@@ -86,7 +86,7 @@ def convolve_runs(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     return torch.cat(parts) if runs > 1 else parts[0]
 
 
-def runs_backward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, of_weight: bool) -> Tensor:
+def _runs_backward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, of_weight: bool) -> Tensor:
     """Return each reconstruction's gradient with respect to its weights ``[N, O, I, h, w]`` or its images."""
     runs = len(weight)
     if _uses_product(x, geometry):
@@ -102,72 +102,60 @@ class _Conv(Function):
     """A convolution with weights ``[N, O, I, h, w]``; `constant` weights need no further derivative."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, constant: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, geometry: Geometry, constant: bool) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.geometry, ctx.constant = geometry, constant
-        if constant:  # equal weights: all images in one convolution
-            return _convolve(x, weight[0], geometry, None if bias is None else bias[0])
-        out = convolve_runs(x, weight, geometry)
-        return out if bias is None else out.add_(bias.repeat_interleave(len(x) // len(bias), 0)[..., None, None])
+        # Equal weights: all images in one convolution.
+        return _convolve(x, weight[0], geometry) if constant else _convolve_runs(x, weight, geometry)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         (grad,) = grads
         x, weight = ctx.saved_tensors
-        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        if torch.is_grad_enabled():
-            # Before the first layer nobody reads this pass's gradient of the images.
-            needs_x = needs_x and torch._C._will_engine_execute_node(ctx.next_functions[0][0])
-        elif ctx.constant:
-            return _backward(grad, x, weight[0], ctx.geometry, of_weight=False), *[None] * 4
-        constants = ctx.geometry, ctx.constant, needs_x, needs_weight
-        on_x, on_weight = _ConvBackward.apply(grad, x, weight.detach() if ctx.constant else weight, *constants)
-        on_bias = grad.unflatten(0, (len(weight), -1)).sum((1, 3, 4)) if needs_bias else None
-        return on_x, on_weight, on_bias, None, None
+        w = weight.detach() if ctx.constant else weight
+        on_x = _ConvInput.apply(grad, w, x, ctx.geometry, ctx.constant) if ctx.needs_input_grad[0] else None
+        needs_weight = ctx.needs_input_grad[1] and (torch.is_grad_enabled() or not ctx.constant)
+        on_weight = _ConvWeight.apply(x, grad, w, ctx.geometry) if needs_weight else None
+        return on_x, on_weight, None, None
 
 
-class _ConvBackward(Function):
+class _ConvInput(Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        grad: Tensor,
-        x: Tensor,
-        weight: Tensor,
-        geometry: Geometry,
-        constant: bool,
-        needs_x: bool,
-        needs_weight: bool,
-    ) -> tuple[Tensor | None, Tensor | None]:
-        ctx.save_for_backward(grad, x, weight)
-        ctx.set_materialize_grads(False)
+    def forward(ctx: Any, grad: Tensor, weight: Tensor, x: Tensor, geometry: Geometry, constant: bool) -> Tensor:
+        ctx.save_for_backward(grad, weight, x)
         ctx.geometry, ctx.constant = geometry, constant
-        on_x = None
-        if needs_x and constant:
-            on_x = _backward(grad, x, weight[0], geometry, of_weight=False)
-        elif needs_x:
-            on_x = runs_backward(grad, x, weight, geometry, of_weight=False)
-        return on_x, runs_backward(grad, x, weight, geometry, of_weight=True) if needs_weight else None
+        if constant:
+            return _backward(grad, x, weight[0], geometry, of_weight=False)
+        return _runs_backward(grad, x, weight, geometry, of_weight=False)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-        v, along = grads
-        grad, x, weight = ctx.saved_tensors
-        on_grad = on_x = on_weight = None
-        if along is not None:
-            on_grad = convolve_runs(x, along, ctx.geometry)
-            on_x = runs_backward(grad, x, along, ctx.geometry, of_weight=False) if ctx.needs_input_grad[1] else None
-        if v is not None:
-            terms = _convolve(v, weight[0], ctx.geometry) if ctx.constant else convolve_runs(v, weight, ctx.geometry)
-            on_grad = terms if on_grad is None else on_grad.add_(terms)
-            if ctx.needs_input_grad[2]:
-                on_weight = runs_backward(grad, v, weight, ctx.geometry, of_weight=True)
-        return on_grad, on_x, on_weight, *[None] * 4
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        (v,) = grads
+        grad, weight, _ = ctx.saved_tensors
+        on_grad = _convolve(v, weight[0], ctx.geometry) if ctx.constant else _convolve_runs(v, weight, ctx.geometry)
+        on_weight = _runs_backward(grad, v, weight, ctx.geometry, of_weight=True) if ctx.needs_input_grad[1] else None
+        return on_grad, on_weight, None, None, None
 
 
-def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, constant: bool) -> Tensor:
+class _ConvWeight(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+        ctx.save_for_backward(x, grad)
+        ctx.geometry = geometry
+        return _runs_backward(grad, x, weight, geometry, of_weight=True)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        (v,) = grads
+        x, grad = ctx.saved_tensors
+        on_x = _runs_backward(grad, x, v, ctx.geometry, of_weight=False) if ctx.needs_input_grad[0] else None
+        return on_x, _convolve_runs(x, v, ctx.geometry) if ctx.needs_input_grad[1] else None, None, None
+
+
+def convolve(x: Tensor, weight: Tensor, geometry: Geometry, constant: bool) -> Tensor:
     """Convolve images ``[N * B, I, H, W]`` with weights ``[N, O, I, h, w]``, differentiably up to the second order.
 
-    `bias` is ``[N, O]``; `geometry` has the convolution's stride, padding, dilation and groups; `constant` says whether
-    weights and bias are equal and depend on nothing.
+    `geometry` has the convolution's stride, padding, dilation and groups; `constant` says whether the weights are equal
+    and depend on nothing.
     """
-    return _Conv.apply(x, weight, bias, geometry, constant)
+    return _Conv.apply(x, weight, geometry, constant)

@@ -10,13 +10,12 @@ With few positions and many weights (the last convolutions of a ResNet, fully co
 multiplications and no memory for G, its slope and their second derivatives, and all convolutions have constant weights.
 """
 
+import itertools
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
-
-from fedleak.attacks.images.convolution import SAME_3X3, convolve_runs, runs_backward
 
 
 def is_cheaper(inputs: int, outputs: int, positions: int, window: int) -> bool:
@@ -28,22 +27,30 @@ def is_cheaper(inputs: int, outputs: int, positions: int, window: int) -> bool:
     return 2 * positions * (inputs + outputs) < window * inputs * outputs / 2
 
 
-def _rows(x: Tensor, runs: int) -> Tensor:
-    """Return images ``[N * B, C, H, W]`` or rows as ``[N, P, C]``, without a copy if the channels are last."""
-    return (x if x.dim() == 2 else x.movedim(1, -1).flatten(0, 2)).unflatten(0, (runs, -1))
+def _windows(x: Tensor, window: int) -> Tensor:
+    """Return the window at each position, ``[B * H * W, window * C]``, of images ``[B, C, H, W]`` or rows."""
+    if window == 1:
+        return _rows(x)
+    rows = nn.functional.pad(x.movedim(1, -1), (0, 0, 1, 1, 1, 1))
+    return rows.unfold(1, 3, 1).unfold(2, 3, 1).permute(0, 1, 2, 4, 5, 3).flatten(3).flatten(0, 2)
 
 
-def _images(rows: Tensor, like: Tensor) -> Tensor:
-    """Return rows ``[N, P, C]`` in the shape of `like`."""
-    return rows.view_as(like) if like.dim() == 2 else rows.view_as(like.movedim(1, -1)).movedim(-1, 1)
+def _rows(x: Tensor) -> Tensor:
+    """Return images ``[B, C, H, W]`` as ``[B * H * W, C]``, without a copy if the channels are last."""
+    return x if x.dim() == 2 else x.movedim(1, -1).flatten(0, 2)
 
 
-def _sum_over_windows(gram: Tensor, shape: torch.Size) -> Tensor:
+def _images(rows: Tensor, shape: torch.Size) -> Tensor:
+    """Return rows ``[B * H * W, C]`` as images with the batch, height and width of this shape."""
+    return rows if len(shape) == 2 else rows.view(shape[0], *shape[2:], -1).movedim(-1, 1)
+
+
+def _sum_over_windows(gram: Tensor, shape: torch.Size, window: int) -> Tensor:
     """Return the Gram matrices of windows from those of pixels, ``[N, P, P]``: the sum over shifts of both positions.
 
-    It is its own transpose, because a window is symmetric. `shape` is that of the images; a row is its own window.
+    It is its own transpose, because a window is symmetric. `shape` is that of the images.
     """
-    if len(shape) == 2:
+    if window == 1:
         return gram
     runs, positions, _ = gram.shape
     height, width = shape[2:]
@@ -56,46 +63,38 @@ def _sum_over_windows(gram: Tensor, shape: torch.Size) -> Tensor:
     return total.view_as(gram)
 
 
-def _outputs(x: Tensor, weights: Tensor) -> Tensor:
-    """Apply weights to rows or images; N = 1 set serves all reconstructions.
-
-    They are ``[N, O, I]`` for rows. For images they are ``[N, O, I, 3, 3]``, or ``[N, O, I * 9]`` to multiply windows.
-    """
-    if x.dim() == 2:
-        return torch.bmm(_rows(x, len(weights)), weights.transpose(1, 2)).flatten(0, 1)
-    if weights.dim() == 5:
-        return convolve_runs(x, weights, SAME_3X3)
-    windows = nn.functional.unfold(x, 3, padding=1).mT
-    rows = torch.bmm(windows.reshape(len(weights), -1, windows.shape[2]), weights.mT)
-    return rows.view(len(x), *x.shape[2:], -1).movedim(-1, 1)
+def _sum_windows(windows: Tensor, shape: torch.Size, window: int) -> Tensor:
+    """Apply the transpose of `_windows`: add windows ``[B * H * W, window * C]`` up to pixels ``[B * H * W, C]``."""
+    if window == 1:
+        return windows
+    height, width = shape[2:]
+    taps = windows.view(-1, height, width, 3, 3, windows.shape[1] // window)
+    total = windows.new_zeros(len(taps), height + 2, width + 2, taps.shape[-1])
+    for row, column in itertools.product(range(3), range(3)):
+        total[:, row : row + height, column : column + width] += taps[:, :, :, row, column]
+    return total[:, 1:-1, 1:-1].flatten(0, 2)
 
 
-def _inputs(grad: Tensor, x: Tensor, weights: Tensor) -> Tensor:
-    """Return the gradient with respect to the inputs `x` of `_outputs`."""
-    if x.dim() == 2:
-        return torch.bmm(_rows(grad, len(weights)), weights).flatten(0, 1)
-    if weights.dim() == 5:
-        return runs_backward(grad, x, weights, SAME_3X3, of_weight=False)
-    windows = torch.bmm(_rows(grad, len(weights)), weights).view(len(x), -1, weights.shape[2])
-    return nn.functional.fold(windows.mT, x.shape[2:], 3, padding=1)
+def _matrices(weights: Tensor) -> Tensor:
+    """Return weights ``[N, O, I]`` or ``[N, O, I, h, w]`` as ``[N, window * I, O]``."""
+    taps = weights.flatten(3) if weights.dim() > 3 else weights[..., None]
+    return taps.permute(0, 3, 2, 1).flatten(1, 2).contiguous()
 
 
 class Matrices:
-    """A layer's weights ``[O, I]`` or ``[O, I, h, w]`` and the observed gradients ``[N, ...]``, as constants.
-
-    `positions` is the number of a reconstruction's positions.
+    """A layer's weights ``[O, I]`` or ``[O, I, h, w]`` and the observed gradients ``[N, ...]``, as constant matrices.
 
     Attributes
     ----------
+    window
+        Number of weights per pair of channels: 9 or 1.
     runs
         The reconstructions that the next pass computes.
     """
 
-    def __init__(self, weight: Tensor, target: Tensor, positions: int):
-        # At few positions a convolution takes longer to reorder its weights than to multiply.
-        convolves = weight[0, 0].numel() > 1 and positions > 100
-        self.weights, self.targets = (t if convolves else t.flatten(2) for t in (weight[None], target))
-        self.runs = slice(None)
+    def __init__(self, weight: Tensor, target: Tensor):
+        self.window, self.runs = weight[0, 0].numel(), slice(None)
+        self.weight, self.targets = _matrices(weight[None])[0], _matrices(target)
 
 
 def apply_factored(x: Tensor, products: Tensor, matrices: Matrices) -> Tensor:
@@ -103,47 +102,51 @@ def apply_factored(x: Tensor, products: Tensor, matrices: Matrices) -> Tensor:
 
     `x` are images ``[N * B, I, H, W]``, for convolutions of stride 1 that keep their size, or rows ``[N * B, I]``.
     """
-    if x.dim() == 2 or matrices.weights[0, 0].numel() > x.shape[1]:
-        return _Product.apply(x, products, matrices)
-    pixels = x.movedim(1, -1)  # a convolution of 1 x 1 is a layer on pixels
-    return _Product.apply(pixels.flatten(0, 2), products, matrices).view(*pixels.shape[:3], -1).movedim(-1, 1)
+    return _Product.apply(x, products, matrices)
 
 
 class _Product(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, products: Tensor, matrices: Matrices) -> Tensor:
-        ctx.save_for_backward(x)
+        windows = _windows(x, matrices.window)
+        ctx.save_for_backward(x, windows)
         ctx.matrices = matrices
-        return _outputs(x, matrices.weights)
+        return _images(windows @ matrices.weight, x.shape)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        (x,) = ctx.saved_tensors
+        x, windows = ctx.saved_tensors
         # The matched gradient needs a graph; the pass from the distance to the images does not.
         if torch.is_grad_enabled():
-            return *_ProductBackward.apply(*grads, x, ctx.matrices), None
-        return _inputs(grads[0], x, ctx.matrices.weights), None, None
+            return *_ProductBackward.apply(*grads, x, windows.detach(), ctx.matrices), None
+        pixels = _sum_windows(_rows(grads[0]) @ ctx.matrices.weight.T, x.shape, ctx.matrices.window)
+        return _images(pixels, x.shape), None, None
 
 
 class _ProductBackward(Function):
     @staticmethod
-    def forward(ctx: Any, grad: Tensor, x: Tensor, matrices: Matrices) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, grad: Tensor, x: Tensor, windows: Tensor, matrices: Matrices) -> tuple[Tensor, Tensor]:
         target = matrices.targets[matrices.runs]
-        g, pixels, on_target = (_rows(t, len(target)) for t in (grad, x, _outputs(x, target)))
-        of_windows = _sum_over_windows(torch.bmm(pixels, pixels.transpose(1, 2)), x.shape)
+        shape = (len(target), -1)
+        rows = _rows(grad)
+        g, pixels = rows.unflatten(0, shape), _rows(x).unflatten(0, shape)
+        on_target = torch.bmm(windows.unflatten(0, shape), target)
+        of_windows = _sum_over_windows(torch.bmm(pixels, pixels.transpose(1, 2)), x.shape, matrices.window)
         of_grad = torch.bmm(g, g.transpose(1, 2))
-        ctx.save_for_backward(grad, x, on_target, of_windows, of_grad)
-        ctx.matrices, ctx.target = matrices, target
+        ctx.save_for_backward(g, pixels, on_target, of_windows, of_grad)
+        ctx.shape, ctx.matrices, ctx.target = x.shape, matrices, target
         products = torch.stack([(g * on_target).sum((1, 2)), (of_grad * of_windows).sum((1, 2))], 1)
-        return _inputs(grad, x, matrices.weights), products
+        return _images(_sum_windows(rows @ matrices.weight.T, x.shape, matrices.window), x.shape), products
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         v, slopes = grads
-        grad, x, on_target, of_windows, of_grad = ctx.saved_tensors
-        g, pixels = (_rows(t, len(slopes)) for t in (grad, x))
+        g, pixels, on_target, of_windows, of_grad = ctx.saved_tensors
+        matrices, window = ctx.matrices, ctx.matrices.window
         first, second = (s[:, None, None] for s in (slopes[:, 0], 2 * slopes[:, 1]))
-        on_grad = torch.bmm(of_windows, g).mul_(second).addcmul_(on_target, first)
-        on_x = torch.bmm(_sum_over_windows(of_grad, x.shape), pixels).mul_(second)
-        on_x.addcmul_(_rows(_inputs(grad, x, ctx.target), len(slopes)), first)
-        return _images(on_grad, grad).add_(_outputs(v, ctx.matrices.weights)), _images(on_x, x), None, None
+        on_grad = torch.bmm(of_windows, g).mul_(second).addcmul_(on_target, first).flatten(0, 1)
+        on_grad.addmm_(_windows(v, window), matrices.weight)
+        on_x = torch.bmm(_sum_over_windows(of_grad, ctx.shape, window), pixels).mul_(second)
+        by_target = torch.bmm(g, ctx.target.transpose(1, 2)).flatten(0, 1)
+        on_x.addcmul_(_sum_windows(by_target, ctx.shape, window).view_as(on_x), first)
+        return _images(on_grad, v.shape), _images(on_x.flatten(0, 1), ctx.shape), None, None

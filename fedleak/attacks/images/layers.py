@@ -2,20 +2,21 @@
 
 In a copy of the model each convolution, batch norm and fully connected layer takes weights with an additional first
 axis, ``[N, ...]``, and images ``[N * B, C, H, W]``, B for each of the N reconstructions. The N weights are equal, so
-that one forward pass suffices, but the gradient with respect to them is N gradients. Convolutions have an explicit
-second derivative, and compute batch norms by running statistics.
+that one forward pass suffices, but the gradient with respect to them is N gradients. Convolutions, and batch norms with
+running statistics, have an explicit second derivative.
 """
 
 import copy
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedleak.attacks.images.convolution import SAME_3X3, Geometry, convolve
+from fedleak.attacks.images.convolution import SAME_3X3, Geometry, convolve, prefers_batched_kernels
 from fedleak.attacks.images.factored import Matrices, apply_factored, is_cheaper
 
 
@@ -27,8 +28,6 @@ def _per_run(bias: Tensor, dims: int) -> Tensor:
 class _StackedConv(nn.Conv2d):
     constant: bool
     matrices: Matrices | None = None
-    norm: tuple["_StackedNorm", ...] = ()
-    """The batch norm that this convolution computes, by its kernel; in a tuple, its weights keep their names."""
 
     @property
     def geometry(self) -> Geometry:
@@ -36,15 +35,13 @@ class _StackedConv(nn.Conv2d):
         return list(self.stride), list(self.padding), list(self.dilation), self.groups
 
     def forward(self, x: Tensor) -> Tensor:
-        weight, bias = self.weight, self.bias
-        if self.matrices is not None:
-            out = apply_factored(x, weight, self.matrices)
-            parts = out if bias is None else out.unflatten(0, (len(bias), -1)) + _per_run(bias, out.dim())
-            return out if bias is None else parts.flatten(0, 1)
-        for norm in self.norm:
-            scale, shift = norm.scale_and_shift()
-            weight, bias = weight * scale[..., None, None, None], shift if bias is None else shift + bias * scale
-        return convolve(x, weight, bias, self.geometry, self.constant)
+        if self.matrices is None:
+            out = convolve(x, self.weight, self.geometry, self.constant)
+        else:
+            out = apply_factored(x, self.weight, self.matrices)
+        if self.bias is not None:
+            out = (out.unflatten(0, (len(self.bias), -1)) + _per_run(self.bias, out.dim())).flatten(0, 1)
+        return out
 
 
 class _StackedLinear(nn.Linear):
@@ -59,20 +56,60 @@ class _StackedLinear(nn.Linear):
         return out.reshape(*x.shape[:-1], -1)
 
 
-class _StackedNorm(nn.BatchNorm2d):
-    is_folded = False
+class _Norm(Function):
+    """Batch norm by running statistics, with equal weights ``[N, C]``; `unit` is the inverse standard deviation.
 
-    def scale_and_shift(self) -> tuple[Tensor, Tensor]:
-        """Return the factors and terms ``[N, C]`` of a norm by running statistics."""
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        scale = self.weight * (self.running_var + self.eps).rsqrt()
-        return scale, self.bias - self.running_mean * scale
+    The derivatives are explicit; with respect to the weights there is no second one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, unit: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight, mean, unit)
+        scale = weight[0] * unit  # the N weights are equal: one pass over all images serves every reconstruction
+        return torch.addcmul((bias[0] - mean * scale)[:, None, None], x, scale[:, None, None])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        # The matched gradient needs a graph; the pass from the distance to the images does not.
+        if torch.is_grad_enabled():
+            return *_NormBackward.apply(*grads, *ctx.saved_tensors), None, None
+        _, weight, _, unit = ctx.saved_tensors
+        return grads[0] * (weight[0] * unit)[:, None, None], None, None, None, None
+
+
+class _NormBackward(Function):
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, x: Tensor, weight: Tensor, mean: Tensor, unit: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(grad, x, weight, mean, unit)
+        if prefers_batched_kernels(x):
+            shape = (len(weight), -1)
+            centred_products = grad * (x - mean[:, None, None])
+            on_weight, on_bias = (part.unflatten(0, shape).sum((1, 3, 4)) for part in (centred_products, grad))
+            return grad * (weight[0] * unit)[:, None, None], on_weight * unit, on_bias
+        # unit**-2 is the running variance plus eps, so that the kernel's eps is 0.
+        fixed = (weight[0], mean, unit**-2, None, None, False, 0.0, [True, True, True])
+        pairs = zip(grad.chunk(len(weight)), x.chunk(len(weight)), strict=True)
+        parts = [torch.ops.aten.native_batch_norm_backward(g, p, *fixed) for g, p in pairs]
+        on_x, on_weight, on_bias = zip(*parts, strict=True)
+        return torch.cat(on_x) if len(parts) > 1 else on_x[0], torch.stack(on_weight), torch.stack(on_bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        on_x, on_weight, on_bias = grads
+        grad, x, weight, mean, unit = ctx.saved_tensors
+        # The outputs are linear in grad and affine in x, so that their derivatives need no other intermediate results.
+        runs, slope = len(weight), unit * on_weight
+        shift, slope = _per_run(on_bias - mean * slope, 4), _per_run(slope, 4)
+        on_grad = torch.addcmul(shift, x.unflatten(0, (runs, -1)), slope)
+        on_grad.addcmul_(on_x.unflatten(0, (runs, -1)), (weight[0] * unit)[:, None, None])
+        return on_grad.flatten(0, 1), (grad.unflatten(0, (runs, -1)) * slope).flatten(0, 1), None, None, None
+
+
+class _StackedNorm(nn.BatchNorm2d):
+    constant: bool
 
     def forward(self, x: Tensor) -> Tensor:
         runs = len(self.weight)
-        if self.is_folded:
-            return x
         if self.training or self.running_mean is None:
             # Reconstructions as channels have their own statistics. Pixels are rows, because PyTorch 2.14's gradient of
             # a batch norm on [1, C, H, W] is wrong on a CPU if strides differ (book/pitfalls.md).
@@ -81,7 +118,12 @@ class _StackedNorm(nn.BatchNorm2d):
             rows = pixels.flatten(3).flatten(0, 2)
             out = nn.functional.batch_norm(rows, None, None, scale, shift, True, 0.0, self.eps)
             return out.view(pixels.shape).permute(3, 0, 4, 1, 2).flatten(0, 1)
-        scale, shift = self.scale_and_shift()
+        assert self.running_var is not None
+        unit = (self.running_var + self.eps).rsqrt()
+        if self.constant:
+            return _Norm.apply(x, self.weight, self.bias, self.running_mean, unit)
+        scale = self.weight * unit
+        shift = self.bias - self.running_mean * scale
         parts = x.unflatten(0, (runs, -1))
         return torch.addcmul(_per_run(shift, x.dim()), parts, _per_run(scale, x.dim())).flatten(0, 1)
 
@@ -107,18 +149,8 @@ def is_stackable(model: nn.Module) -> bool:
     return True
 
 
-class Call(NamedTuple):
-    """A layer's call in the pass over one reconstruction's images."""
-
-    inputs: torch.Size
-    outputs: int
-    """Number of its outputs."""
-    node: Any
-    """Autograd's node, whose first input is the layer's."""
-
-
 def factorise(
-    stacked_model: nn.Module, calls: Mapping[str, list[Call]], targets: dict[str, Tensor]
+    stacked_model: nn.Module, shapes: Mapping[str, list[torch.Size]], targets: dict[str, Tensor]
 ) -> dict[str, Matrices]:
     """Let layers return products of their gradient with the target and itself where that is cheaper.
 
@@ -126,8 +158,8 @@ def factorise(
     ----------
     stacked_model
         A model from `stack_layers` with constant weights.
-    calls
-        The calls of each layer.
+    shapes
+        The shapes of each layer's inputs, for the images of one reconstruction.
     targets
         The observed gradients ``[N, ...]`` by parameter name; those of such layers become a `placeholder`.
 
@@ -141,43 +173,11 @@ def factorise(
     factorised = {}
     for name, module in stacked_model.named_modules():
         # The norm of a sum over several uses of one weight is no sum over uses.
-        is_once = len(calls.get(name, ())) == 1 and not isinstance(module, _StackedNorm)
-        if is_once and uses[id(module.weight)] == 1 and _is_factored(module, calls[name][0].inputs):
+        if len(shapes.get(name, ())) == 1 and uses[id(module.weight)] == 1 and _is_factored(module, *shapes[name]):
             weight = f"{name}.weight"
-            shape = calls[name][0].inputs
-            positions = shape.numel() // shape[1]
-            module.matrices = factorised[weight] = Matrices(module.weight.detach(), targets[weight], positions)
+            module.matrices = factorised[weight] = Matrices(module.weight.detach(), targets[weight])
             module.weight.data, targets[weight] = placeholder(module.weight.data), placeholder(targets[weight])
     return factorised
-
-
-def fold_norms(stacked_model: nn.Module, calls: Mapping[str, list[Call]], end: Any) -> None:
-    """Let a convolution compute the batch norm behind it, if it has fewer weights than outputs and no other reader.
-
-    The norm's factors then scale the kernel, instead of all outputs in each of four passes. `end` is the node of the
-    model's outputs. A hook on either layer, batch statistics or a second call of one of them prevent it.
-    """
-    modules = dict(stacked_model.named_modules())
-    layers = {calls[name][0].node: modules[name] for name in calls if len(calls[name]) == 1}
-    nodes, readers = [end], Counter[Any]()
-    for node in nodes:
-        for before, _ in node.next_functions if node else ():
-            readers[before] += 1
-            nodes += [before] if readers[before] == 1 else []
-    for norm, (call,) in ((modules[name], calls[name]) for name in calls if len(calls[name]) == 1):
-        if not isinstance(norm, _StackedNorm) or norm.training or norm.running_mean is None or call.node is None:
-            continue
-        before = call.node.next_functions[0][0]
-        conv = layers.get(before) if before else None
-        if not isinstance(conv, _StackedConv) or conv.matrices or readers[before] > 1 or _has_hooks(conv, norm):
-            continue
-        if conv.weight.numel() < call.outputs:
-            conv.norm, norm.is_folded = (norm,), True
-
-
-def _has_hooks(*modules: nn.Module) -> bool:
-    kinds = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
-    return any(getattr(module, kind) for module in modules for kind in kinds)
 
 
 def placeholder(tensor: Tensor) -> Tensor:
@@ -210,7 +210,7 @@ def stack_layers(model: nn.Module, *, constant: bool = True) -> nn.Module:
     for module in stacked_model.modules():
         if type(module) in _STACKED:
             module.__class__ = _STACKED[type(module)]  # in place, so names, buffers and shared modules stay as they are
-            if isinstance(module, _StackedConv):
+            if isinstance(module, _StackedConv | _StackedNorm):
                 module.constant = constant
         elif isinstance(module, nn.ReLU):
             module.inplace = False

@@ -13,23 +13,21 @@ from torch.func import functional_call
 from fedleak.attacks.door import admit, quiet
 from fedleak.attacks.images.convolution import prefers_batched_kernels
 from fedleak.attacks.images.factored import Matrices
-from fedleak.attacks.images.layers import Call, factorise, fold_norms, is_stackable, placeholder, stack_layers
+from fedleak.attacks.images.layers import factorise, is_stackable, placeholder, stack_layers
 from fedleak.errors import WithheldParameter
 from fedleak.federated import Update
 from fedleak.federated.update import fitting, unwrapped
-from fedleak.models.inputs import as_inputs, forward, watched
+from fedleak.models.inputs import as_inputs, run, watched
 from fedleak.models.wrappers import inner_model
 
 Distance = Literal["l2", "cosine"]
 LayerWeights = Callable[[Update, nn.Module], dict[str, float]]
 """``(update, model)`` gives weights by parameter name; the weight of other parameters is 1."""
-MANY = 4096
-"""Entries from which on a processor's product of vectors is faster in a loop over reconstructions."""
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:
     """Return the inner products ``[N]`` of rows ``[N, ...]``."""
-    if prefers_batched_kernels(a) or a.shape[1] < MANY:
+    if prefers_batched_kernels(a):
         return torch.linalg.vecdot(a, b)
     return torch.stack([torch.dot(p, q) for p, q in zip(a, b, strict=True)])
 
@@ -167,33 +165,23 @@ class View:
         self.together = self.stacks and (not self.simulate or self.steps == 1)
         self.factorised: dict[str, Matrices] = {}
 
-    def adapt(self, shape: tuple[int, ...], products: bool) -> None:
-        """Let layers save work for images ``[C, H, W]`` of this shape.
+    def factorise(self, shape: tuple[int, ...]) -> None:
+        """Let layers with many weights return products instead of gradients, for images ``[C, H, W]`` of this shape.
 
-        Convolutions with few weights compute the batch norm behind them. With `products`, layers with many weights
-        return products instead of gradients. This suffices for a cosine. In a squared difference near 0,
-        ``|G|^2 - 2 <G, T> + |T|^2`` cancels. Afterwards `targets` have no values of these layers, and the view serves
-        cosines only.
+        This suffices for a cosine. In a squared difference near 0, ``|G|^2 - 2 <G, T> + |T|^2`` cancels. Afterwards
+        `targets` have no values of these layers, and the view serves cosines only.
         """
         if not self.stacks or self.simulate or self.factorised:
             return
-        calls: dict[str, list[Call]] = {}
-        kinds = nn.Conv2d | nn.Linear | nn.BatchNorm2d
-        layers = {n: m for n, m in self.model.named_modules() if isinstance(m, kinds)}
-
-        def note(name: str, inputs: Tensor, outputs: Tensor) -> None:
-            calls.setdefault(name, []).append(Call(inputs.shape, outputs.numel(), outputs.grad_fn))
-
-        x = as_inputs(torch.zeros(self.samples, *shape), self.model).requires_grad_()
-        with torch.random.fork_rng(devices=[]), torch.enable_grad(), watched(layers, note):
-            end = forward(self.model, x).grad_fn
-        if products:
-            targets = dict(zip(self.parameters, self.targets, strict=True))
-            self.targets.clear()  # so that each is freed as it is replaced
-            self.factorised = factorise(self.net, calls, targets)
-            self.targets = list(targets.values())
-            self.parameters |= {n: placeholder(self.parameters[n]) for n in self.factorised}
-        fold_norms(self.net, calls, end)
+        shapes: dict[str, list[torch.Size]] = {}
+        layers = {n: m for n, m in self.model.named_modules() if isinstance(m, nn.Conv2d | nn.Linear)}
+        with watched(layers, lambda name, inputs, _: shapes.setdefault(name, []).append(inputs.shape)):
+            run(self.model, as_inputs(torch.zeros(self.samples, *shape), self.model))
+        targets = dict(zip(self.parameters, self.targets, strict=True))
+        self.targets.clear()  # so that each is freed as it is replaced
+        self.factorised = factorise(self.net, shapes, targets)
+        self.targets = list(targets.values())
+        self.parameters |= {n: placeholder(self.parameters[n]) for n in self.factorised}
 
     def gradients(self, images: Tensor, probabilities: Tensor, runs: slice) -> list[Tensor]:
         """Return the dummies' mean gradients over the local steps, ``[n, ...]`` per layer, differentiably.

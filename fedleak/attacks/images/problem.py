@@ -114,8 +114,9 @@ class Problem:
         self.shape = shape = input_shape(model := views[0].model, shape)
         if run(model, as_inputs(torch.zeros(2, *shape), model)) is None:
             raise ValueError(f"the model takes no inputs of shape {shape}: pass that of one input")
-        for view in views:
-            view.adapt(shape, products=descent.distance == "cosine")
+        if descent.distance == "cosine":
+            for view in views:
+                view.factorise(shape)
         reference = views[0].targets[0]
         norm = getattr(views[0].model, "normalise", None)
         self.mean, self.std = reference.new_zeros(()), reference.new_ones(())
