@@ -8,7 +8,7 @@ LOCK   ?= requirements.lock
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book today pdf axe look test test-processors test-seeds test-slow test-pages test-platforms test-versions lint recheck lab paper bench clean
+.PHONY: help book today pdf axe test test-processors test-seeds test-slow test-pages test-platforms test-versions lint recheck lab paper bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,9 +27,6 @@ pdf: book ## The book as one PDF, _build/fedleak.pdf (needs Chromium)
 
 axe: book ## Check the pages for accessibility with axe-core (needs Chromium)
 	$(BIN)/python book/_tools/pages.py axe
-
-look: book ## Take pictures of pages, _build/look/: make look PAGES="book/index notebooks/llg" (needs Chromium)
-	$(BIN)/python book/_tools/pages.py look $(or $(PAGES),book/index)
 
 test: lint ## Lint, then the tests of minutes: units, properties, devices, records; a process a core
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile

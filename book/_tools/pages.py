@@ -1,4 +1,4 @@
-"""Look at the built book in the installed Chromium: `python book/_tools/pages.py pdf | axe | look [PAGE...]`.
+"""Look at the built book in the installed Chromium: `python book/_tools/pages.py pdf | axe [PAGE...]`.
 
 A page goes by its name in the table of contents, such as ``notebooks/llg``.
 """
@@ -177,27 +177,6 @@ def axe(
             print(f"    and {more} more")
     print(f"{count[True]} serious or critical violations, {count[False]} lesser ones")
     raise typer.Exit(int(count[True] > 0))
-
-
-@app.command()
-def look(
-    names: Annotated[list[str], typer.Argument(metavar="PAGE...")], html: Path = BUILD / "html", pieces: int = 4
-) -> None:
-    """Take pictures of pages, wide and narrow, light and dark: the first PIECES of 3000 px, into `_build/look/`."""
-    out = BUILD / "look"
-    files = built(html, names)
-    with browser() as page:
-        for file in files:
-            show(page, file)
-            for width, scheme in VIEWS:
-                view(page, width, scheme)
-                height = page.evaluate("document.documentElement.scrollHeight")
-                tops = range(0, height, 3000)
-                for number, top in enumerate(tops[:pieces], start=1):
-                    clip = {"x": 0, "y": top, "width": width, "height": min(3000, height - top)}
-                    path = out / f"{file.stem}-{width}-{scheme}-{number:02}.png"
-                    page.screenshot(path=path, full_page=True, clip=clip)
-                print(f"{out}/{file.stem}-{width}-{scheme}-*.png: {number} of {len(tops)}")
 
 
 if __name__ == "__main__":
