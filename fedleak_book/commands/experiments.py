@@ -68,9 +68,7 @@ def claims(
 def recheck(
     name: Annotated[str | None, typer.Argument(help="Chapter to draw tables from. [default: all]")] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed of the draw. [default: the date]")] = None,
-    budget: Annotated[
-        float, typer.Option(min=1, help="Recorded computing time of the drawn settings, in seconds.")
-    ] = 60,
+    budget: Annotated[int, typer.Option(min=1, help="Recorded computing time of the drawn settings, in seconds.")] = 60,
 ) -> None:
     """Compute randomly drawn recorded results again, and compare."""
     if name is not None:
@@ -81,9 +79,7 @@ def recheck(
     typer.echo(f"drawn with --seed {seed}")
     outcomes = again.spot_check(name, seed, budget, typer.echo)
     if not outcomes:
-        raise ValueError(
-            f"nothing could be checked: no setting took less than --budget {budget:g} s, on available data"
-        )
+        raise ValueError(f"nothing could be checked: no setting took less than --budget {budget} s, on available data")
     if differing := [name for name, rows in outcomes.items() if {again.DIFFERS, again.MISSING} & {*rows["verdict"]}]:
         raise ValueError(f"what is recorded does not come out again: {', '.join(differing)}")
 

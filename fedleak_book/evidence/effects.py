@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -115,7 +114,7 @@ def effect(
     """
     where = " | ".join(filter(None, (text_of(transport.where) for transport in of)))
     known = Effect(of[0].record, of[0].settings, {}, where, column, at, digest_of(paper, of, code))
-    ends = _written(paths.published(paper) / FILES[0]).get((*known.key, known.digest)) or measure()
+    ends = _written(paper).get((*known.key, known.digest)) or measure()
     return [replace(known, ends=ends)] if ends else []
 
 
@@ -237,19 +236,27 @@ def write(paper: str, effects: Iterable[Effect], tests: Mapping[str, Backtest]) 
         for name, (low, high) in of.ends.items()
     ]
     tested = [{"record": name, **asdict(of)} for name, of in tests.items()]
-    for file, rows in zip(FILES, (lines, tested), strict=True):
+    for name, rows in zip(FILES, (lines, tested), strict=True):
+        file = paths.published(paper) / name
         if rows:
-            text = pd.DataFrame(rows).to_csv(index=False, float_format=f"%{DIGITS}")
-            write_text(paths.published(paper) / file, text)
+            write_text(file, pd.DataFrame(rows).to_csv(index=False, float_format=f"%{DIGITS}"))
+        else:
+            file.unlink(missing_ok=True)
+
+
+def digest_of_file(paper: str) -> str:
+    """Return the digest of a paper's effects as they are written down; "" where it has none."""
+    path = paths.published(paper) / FILES[0]
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
 
 
 @cache
-def _written(path: Path) -> Mapping[tuple[str, ...], Ends]:
-    """Return the effects of a file as this process found it, by their keys and digests."""
-    if not path.is_file():
+def _written(paper: str) -> Mapping[tuple[str, ...], Ends]:
+    """Return the effects as this process found them, by keys and digests; none of a file that was changed by hand."""
+    digest, of = digest_of_file(paper), [*KEYS, "digest"]
+    if not digest or digest != records.provenance(paths.claims(paper)).get("effects"):
         return {}
-    of = [*KEYS, "digest"]
-    text = dict.fromkeys([*of, "data"], str)
+    path, text = paths.published(paper) / FILES[0], dict.fromkeys([*of, "data"], str)
     rows = pd.read_csv(path, dtype=text, keep_default_na=False, na_values={"low": "", "high": ""}).groupby(of)
     return {key: dict(zip(t["data"], zip(t["low"], t["high"], strict=True), strict=True)) for key, t in rows}
 

@@ -26,7 +26,9 @@ def keep(name: str, claims: Claimed) -> None:
     effects.write(name, (effect for of in measured.values() for point in of for effect in point.effects), tests)
     scoreboard.write(name, rows(paper, measured, tests))
     entries = [_entry(claim) for of in claims.values() for claim in of]
-    document = {"verdicts": of_verdicts(name), "records": digests(name), "claims": entries}
+    judgements = scoreboard.digest(name, scoreboard.read())
+    written = {"verdicts": judgements, "effects": effects.digest_of_file(name), "records": digests(name)}
+    document = {**written, "claims": entries}
     write_text(paths.claims(name), json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -99,11 +101,6 @@ def digests(paper: str) -> dict[str, str]:
     named = {path.stem: records.provenance(path)["sha256"][:16] for path in tables}
     printed = (path for path in sorted(paths.published(paper).iterdir()) if path.name not in effects.FILES)
     return named | {path.name: _sha256(path.read_bytes()) for path in printed}
-
-
-def of_verdicts(paper: str) -> str:
-    """Return the digest of a chapter's lines of ``data/verdicts.csv``."""
-    return _sha256(scoreboard.text_of(line for line in scoreboard.read() if line["paper"] == paper).encode())
 
 
 def _sha256(content: bytes) -> str:

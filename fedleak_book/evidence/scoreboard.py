@@ -4,7 +4,9 @@
 """
 
 import csv
+import hashlib
 import io
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,8 +51,10 @@ def read() -> list[dict[str, str]]:
     path = paths.verdicts()
     if not path.is_file():
         return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    lines = csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8", "replace"), newline=""))
+    if tuple(lines.fieldnames or ()) != COLUMNS:
+        raise ValueError(f"{path.name} does not have the columns {', '.join(COLUMNS)}")
+    return list(lines)
 
 
 def text_of(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -60,6 +64,11 @@ def text_of(rows: Iterable[Mapping[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue()
+
+
+def digest(paper: str, lines: Iterable[Mapping[str, Any]]) -> str:
+    """Return the digest of a chapter's lines, which the measurements of its claims have beside them."""
+    return hashlib.sha256(text_of(line for line in lines if line["paper"] == paper).encode()).hexdigest()[:16]
 
 
 def write(paper: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -123,8 +132,16 @@ def count(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def overview() -> dict[str, dict[str, Any]]:
-    """Count the values of every chapter that has a paper, and of ``all``; see `count`."""
+    """Count the values of every chapter that has a paper, and of ``all``; see `count`.
+
+    Raises `ValueError` where the lines of a chapter are not those that were written with its claims.
+    """
     lines, papers = read(), paths.papers()
+    for paper in filter(lambda paper: paths.claims(paper).is_file(), papers):
+        if json.loads(paths.claims(paper).read_text(encoding="utf-8"))["verdicts"] != digest(paper, lines):
+            raise ValueError(
+                f"{paths.verdicts().name} does not have the verdicts on {paper}: `fedleak claims {paper}` writes them"
+            )
     counts = {paper: count([line for line in lines if line["paper"] == paper]) for paper in papers}
     return {**counts, "all": count([line for line in lines if line["paper"] in papers])}
 

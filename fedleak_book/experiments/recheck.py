@@ -50,7 +50,7 @@ def recorded(paper: str | None) -> dict[str, tuple[str, str, Record]]:
     return tables
 
 
-def spot_check(paper: str | None, seed: int, budget: float, say: Callable[[str], None]) -> dict[str, pd.DataFrame]:
+def spot_check(paper: str | None, seed: int, budget: int, say: Callable[[str], None]) -> dict[str, pd.DataFrame]:
     """Recompute one setting of some recorded tables (of one paper), in the random order of a seed.
 
     Returns the rows of now by the table's name, with the ``verdict`` on each.

@@ -22,7 +22,7 @@ def test_verdicts_are_those_of_the_present_files(chapter):
     """A record, a published file or a verdict that has changed since the claims were measured: `fedleak claims`."""
     kept = json.loads(paths.claims(chapter).read_text(encoding="utf-8"))
     assert kept["records"] == judged.digests(chapter)
-    assert kept["verdicts"] == judged.of_verdicts(chapter)
+    assert kept["verdicts"] == scoreboard.digest(chapter, scoreboard.read())
 
 
 @pytest.mark.slow
@@ -59,3 +59,12 @@ def test_a_chapter_replaces_its_own_lines_alone(tmp_path, monkeypatch):
     lines = scoreboard.read()
     assert [(line["paper"], line["id"]) for line in lines] == [("llg", "a"), ("llg", "b"), ("rlu", "a"), ("rlu", "b")]
     assert scoreboard.read_line(lines[0]) == {**row, "paper": "llg", "ours": pytest.approx(1 / 3)}
+
+
+def test_lost_lines_are_no_count_of_zero(tmp_path, monkeypatch):
+    lines = paths.verdicts().read_text(encoding="utf-8").splitlines(keepends=True)
+    monkeypatch.setattr(paths, "verdicts", lambda: tmp_path / "verdicts.csv")
+    for damaged in ([], lines[:1], lines[:-200], ["a,b\n"]):
+        (tmp_path / "verdicts.csv").write_text("".join(damaged), encoding="utf-8")
+        with pytest.raises(ValueError, match=r"verdicts\.csv"):
+            scoreboard.overview()
