@@ -218,12 +218,6 @@ VGG16_ELU = dataclasses.replace(  # the cells of Table 2 that ten trials left op
     values=RULED["values"],
 )
 
-VGG16_RELU = dataclasses.replace(
-    VGG16_ELU,
-    name="one_step_relu",
-    paper=grid(net="vgg16", data="cifar10", activation="relu", batch_size=64),
-)
-
 
 # --- ResNet-50 on Tiny-ImageNet, on few clients of few networks ---
 def head_alone(update, model):

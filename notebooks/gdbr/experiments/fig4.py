@@ -44,8 +44,7 @@ FIG4 = Experiment(
     "fig4",
     by_layer,
     quick=grid(data=["mnist5k", "photos"], init=INITS),
-    paper=grid(data=["mnist", "cifar10"], init=INITS)
-    + grid(data="svhn", init=INITS, trials=40),
+    paper=grid(data=["mnist", "svhn", "cifar10"], init=INITS),
     fixed=MLP | dict(scale="raw"),
     tables=("fig4", "fig5b"),
     **LAYERS,
