@@ -66,6 +66,8 @@ def submissions(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
     Raises `FileNotFoundError` if there is no such folder; `ValueError` if it holds no submission, for an unknown
     assignment, or for ``student.py`` without exactly one assignment.
     """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {str(folder)!r}")
     wanted = list(dict.fromkeys(assignment(name).name for name in only))
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "_")))
     students = [entry for entry in entries if entry.is_dir()]
@@ -184,9 +186,11 @@ def grade(
 
     The CSV file `out` has the columns `FIXED`, `file` being a digest, and the points of every check. With `resume` its
     rows stay but for those whose file has changed. The folder `feedback` gets the checks' feedback, a text file each.
-    Raises `ValueError` or `FileNotFoundError` as `submissions`, and `ValueError` for a file to resume that is no grade
-    book.
+    Raises `ValueError` or `FileNotFoundError` as `submissions`, and for a time limit or jobs that are not positive, or
+    a file to resume that is no grade book.
     """
+    if not (settings.timeout > 0 and jobs > 0):
+        raise ValueError(f"the time limit and the jobs are positive, got {settings.timeout:g} s and {jobs}")
     expected = submissions(folder, only)
     way = settings.way or isolation()
     written = [out.resolve().parent, *([feedback] if feedback else ())]

@@ -177,8 +177,8 @@ class Claim:
         for level in (effects.WHOLE, transport.part):
             for record in recorded:
                 chosen = rows[rows["level"] == level].drop(columns="level").rename(columns=transport.columns)
-                here = {name: record.fixed[name] for name in set(record.fixed) & set(chosen)}
-                yield self._cells(record, matching_rows(matching_rows(chosen, here), self.filters))
+                fixed = {name: record.fixed[name] for name in set(record.fixed) & set(chosen)}
+                yield self._cells(record, matching_rows(matching_rows(chosen, fixed), self.filters))
 
 
 def _contrast(statistic: Statistic, cells: Sequence[Cells]) -> tuple[float, float]:

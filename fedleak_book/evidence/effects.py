@@ -18,6 +18,7 @@ import pandas as pd
 
 from fedleak.files import write_text
 from fedleak_book import paths
+from fedleak_book.evidence import scoreboard
 from fedleak_book.evidence.published import Paper, Table
 from fedleak_book.experiments import records
 from fedleak_book.experiments.experiment import Row, fits
@@ -247,7 +248,7 @@ def write(paper: str, effects: Iterable[Effect], tests: Mapping[str, Backtest]) 
 def digest_of_file(paper: str) -> str:
     """Return the digest of a paper's effects as they are written down; "" where it has none."""
     path = paths.published(paper) / FILES[0]
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
+    return scoreboard.sha256(path.read_bytes()) if path.is_file() else ""
 
 
 @cache

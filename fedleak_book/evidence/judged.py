@@ -1,6 +1,5 @@
 """Judge the papers' values on what is recorded, and keep the measurements of the claims and the verdicts."""
 
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,11 +99,7 @@ def digests(paper: str) -> dict[str, str]:
     tables = sorted(path.with_suffix(".json") for path in paths.recorded(paper).glob("*.csv"))
     named = {path.stem: records.provenance(path)["sha256"][:16] for path in tables}
     printed = (path for path in sorted(paths.published(paper).iterdir()) if path.name not in effects.FILES)
-    return named | {path.name: _sha256(path.read_bytes()) for path in printed}
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
+    return named | {path.name: scoreboard.sha256(path.read_bytes()) for path in printed}
 
 
 def load_claims(paper: str) -> dict[str, dict[str, Any]]:

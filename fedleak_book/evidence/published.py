@@ -168,8 +168,8 @@ class Table:
     def rules_of(self, what: str, row: Row, setting: str | None = None) -> list[Row]:
         """Return the rules (about a setting) that a row fits: the first of them holds."""
         rules = [*self.head.get(what, ()), *self.rules.get(what, ())]
-        here = [rule for rule in rules if self.name in rule.get("tables", [self.name]) and fits(rule.get("when"), row)]
-        return here if setting is None else [rule for rule in here if rule["setting"] == setting]
+        ours = [rule for rule in rules if self.name in rule.get("tables", [self.name]) and fits(rule.get("when"), row)]
+        return ours if setting is None else [rule for rule in ours if rule["setting"] == setting]
 
     def choices(self, setting: str, row: Row) -> Sequence[Any]:
         """Return the plausible values of a setting in a row; none where none are declared."""

@@ -24,6 +24,7 @@ def test_verdicts_are_those_of_the_present_files(chapter):
     kept = json.loads(paths.claims(chapter).read_text(encoding="utf-8"))
     assert kept["records"] == judged.digests(chapter)
     assert kept["verdicts"] == scoreboard.digest(chapter, scoreboard.read())
+    assert kept["effects"] == effects.digest_of_file(chapter)
 
 
 @pytest.mark.slow

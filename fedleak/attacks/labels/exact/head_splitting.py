@@ -207,7 +207,7 @@ def starting_labels(classes: int, samples: int) -> int:
 
 
 def products(classes: int, samples: int) -> int:
-    """Return about how many products a search takes: the square of a Jacobian ``[n, B]`` in each step of each start."""
+    """Return about how many products a search takes: B x B sums over the n classes in each step of each start."""
     return ITERATIONS * STARTS_PER_LABEL * starting_labels(classes, samples) * classes * samples**2
 
 
