@@ -103,14 +103,14 @@ def provenance(chapter: str) -> dict[str, dict[str, Any]]:
     return {file.stem: json.loads(file.read_text("utf-8")) for file in sorted(recorded(chapter).glob("*.json"))}
 
 
-def claims(paper: str) -> Path:
-    """Return the file with the measurements of a chapter's claims."""
-    return recorded(paper) / "claims.json"
-
-
 def verdicts() -> Path:
     """Return the file with the verdict on every published value."""
     return root() / "data" / "verdicts.csv"
+
+
+def digests() -> Path:
+    """Return the file with the digests of what the verdicts were made with."""
+    return verdicts().with_suffix(".json")
 
 
 def published(paper: str) -> Path:

@@ -245,19 +245,13 @@ def write(paper: str, effects: Iterable[Effect], tests: Mapping[str, Backtest]) 
             file.unlink(missing_ok=True)
 
 
-def digest_of_file(paper: str) -> str:
-    """Return the digest of a paper's effects as they are written down; "" where it has none."""
-    path = paths.published(paper) / FILES[0]
-    return scoreboard.sha256(path.read_bytes()) if path.is_file() else ""
-
-
 @cache
 def _written(paper: str) -> Mapping[tuple[str, ...], Ends]:
     """Return the effects as this process found them, by keys and digests; none of a file that was changed by hand."""
-    digest, of = digest_of_file(paper), [*KEYS, "digest"]
-    if not digest or digest != records.provenance(paths.claims(paper)).get("effects"):
+    path, of = paths.published(paper) / FILES[0], [*KEYS, "digest"]
+    if not path.is_file() or scoreboard.sha256(path.read_bytes()) != scoreboard.written(paper).get(path.name):
         return {}
-    path, text = paths.published(paper) / FILES[0], dict.fromkeys([*of, "data"], str)
+    text = dict.fromkeys([*of, "data"], str)
     rows = pd.read_csv(path, dtype=text, keep_default_na=False, na_values={"low": "", "high": ""}).groupby(of)
     return {key: dict(zip(t["data"], zip(t["low"], t["high"], strict=True), strict=True)) for key, t in rows}
 

@@ -1,13 +1,10 @@
-"""Judge the papers' values on what is recorded, and keep the measurements of the claims and the verdicts."""
+"""Judge the papers' values on what is recorded, and keep the verdicts."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
-from fedleak.files import write_text
-from fedleak_book import paths
 from fedleak_book.evidence import effects, measurements, published, scoreboard, verdicts
 from fedleak_book.evidence.measurements import Measured
 from fedleak_book.evidence.published import Paper
@@ -19,16 +16,11 @@ Claimed = Mapping[str, Sequence[Measured]]
 
 
 def keep(name: str, claims: Claimed) -> None:
-    """Write what a chapter's claims and transports measured, and its verdicts, with the digests of what they need."""
+    """Write the verdicts on a chapter and what its claims and transports measured as effects."""
     paper = published.load(name)
     measured, tests = points(paper, claims), effects.backtests(paper)
     effects.write(name, (effect for of in measured.values() for point in of for effect in point.effects), tests)
     scoreboard.write(name, rows(paper, measured, tests))
-    entries = [_entry(claim) for of in claims.values() for claim in of]
-    judgements = scoreboard.digest(name, scoreboard.read())
-    written = {"verdicts": judgements, "effects": effects.digest_of_file(name), "records": digests(name)}
-    document = {**written, "claims": entries}
-    write_text(paths.claims(name), json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 def rows(paper: Paper, measured: Claimed, tests: Mapping[str, effects.Backtest]) -> list[dict[str, Any]]:
@@ -81,39 +73,3 @@ def _groups(record: Record) -> Iterator[dict[str, Any]]:
         by, values = ([name for name in names if name in record.rows] for names in (record.cells_by, record.kinds))
         for _, cell in records.units(record.rows, by, values).groupby(by, sort=False, dropna=False):
             yield {name: groups for name in values if (groups := two_kinds(cell[name].dropna().to_numpy()))}
-
-
-def _entry(claim: Measured) -> dict[str, Any]:
-    """Return a measurement as the file has it: effects by their keys, intervals without the processor's rounding."""
-    numbers = {name: _rounded(getattr(claim, name)) for name in ("low", "high")}  # `ours` may be a tie of its sentence
-    fields = asdict(replace(claim, effects=())) | numbers | {"groups": [_rounded(end) for end in claim.groups]}
-    return fields | {"effects": [effect.key for effect in claim.effects]}
-
-
-def _rounded(value: float) -> float:
-    return float(format(value, effects.DIGITS)) if isinstance(value, float) else value
-
-
-def digests(paper: str) -> dict[str, str]:
-    """Return the digests of a chapter's records, by name, and of the files of what is published, by file name."""
-    tables = sorted(path.with_suffix(".json") for path in paths.recorded(paper).glob("*.csv"))
-    named = {path.stem: records.provenance(path)["sha256"][:16] for path in tables}
-    printed = (path for path in sorted(paths.published(paper).iterdir()) if path.name not in effects.FILES)
-    return named | {path.name: scoreboard.sha256(path.read_bytes()) for path in printed}
-
-
-def load_claims(paper: str) -> dict[str, dict[str, Any]]:
-    """Read the measurements of a chapter's claims, of several readings the first.
-
-    Raises `ValueError` if a record or published file has changed since.
-    """
-    path = paths.claims(paper)
-    if not path.exists():
-        return {}
-    document = json.loads(path.read_text(encoding="utf-8"))
-    if changed := sorted({name for name, _ in document["records"].items() ^ digests(paper).items()}):
-        raise ValueError(
-            f"the claims of {paper} were measured before {', '.join(changed)} changed: "
-            f"measure them again, `fedleak claims {paper}`"
-        )
-    return {claim["id"]: claim for claim in reversed(document["claims"])}

@@ -183,15 +183,8 @@ class Results:
 
     @cached_property
     def measured(self) -> dict[str, Number]:
-        """The number of every claim, by id, of its first reading."""
-        return {id: Number.measured(claim) for id, claim in judged.load_claims(self._judged).items()}
-
-    @cached_property
-    def _judged(self) -> str:
-        """The chapter, whose claims a run that replaces records measures and judges anew."""
-        if self.replaces and (claims := self.measure()):
-            judged.keep(self.paper, claims)
-        return self.paper
+        """The number of every published value that was measured, by id: of several readings of it, the first."""
+        return {row["id"]: Number.measured(row) for row in self.values}
 
     def measure(self) -> dict[str, list[Measured]]:
         """Measure every claim and reading on the records; none where no paper stands behind the chapter."""
@@ -216,14 +209,15 @@ class Results:
     def __getitem__(self, id: str) -> Number:
         """Return a claim's number, of its first reading, as a number of the prose."""
         if id not in self.measured:
-            advice = f"`fedleak claims {self.paper}`, if it is declared"
-            raise ValueError(f"{self.paper} has measured no claim {id!r}: {advice}")
+            raise ValueError(f"no published value of {self.paper} has the id {id!r}")
         return self.measured[id]
 
     @cached_property
     def values(self) -> list[dict[str, Any]]:
-        """One row per published value: verdict, grade and measurement."""
-        return scoreboard.rows(self._judged)
+        """One row per published value: verdict, grade and measurement. A run that replaces records judges anew."""
+        if self.replaces and (claims := self.measure()):
+            judged.keep(self.paper, claims)
+        return scoreboard.rows(self.paper)
 
     def verdict(self, *anchors: str) -> str:
         """Return one line of at most ten words: how many of the printed values on some figures are reproduced."""

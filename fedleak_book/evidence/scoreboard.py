@@ -66,20 +66,38 @@ def text_of(rows: Iterable[Mapping[str, Any]]) -> str:
     return file.getvalue()
 
 
-def digest(paper: str, lines: Iterable[Mapping[str, Any]]) -> str:
-    """Return the digest of a chapter's lines, which the measurements of its claims have beside them."""
-    return sha256(text_of(line for line in lines if line["paper"] == paper).encode())
+def digests(paper: str, lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the digests of what the verdicts on a chapter were made with, and of its lines, by name.
+
+    It was made with the chapter's records and with the files of what is published, among them its effects.
+    """
+    recorded = {name: facts["sha256"][:16] for name, facts in paths.provenance(paper).items() if "sha256" in facts}
+    printed = {path.name: sha256(path.read_bytes()) for path in sorted(paths.published(paper).iterdir())}
+    return recorded | printed | {paths.verdicts().name: sha256(text_of(lines).encode())}
+
+
+def written(paper: str) -> dict[str, str]:
+    """Return the `digests` that were written with the verdicts on a chapter; none where nothing was judged yet."""
+    return _all_written().get(paper, {})
+
+
+def _all_written() -> dict[str, dict[str, str]]:
+    path = paths.digests()
+    every: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return every
 
 
 def sha256(content: bytes) -> str:
-    """Return the part of a digest by which ``claims.json`` names what it was made with."""
+    """Return the part of a digest that names a file's content."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def write(paper: str, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write the rows of a chapter, as `verdicts.row` returns them, in place of its earlier lines."""
-    lines = [line for line in read() if line["paper"] != paper] + [_line(paper, row) for row in rows]
-    write_text(paths.verdicts(), text_of(sorted(lines, key=lambda line: line["paper"])))
+    lines, others = [_line(paper, row) for row in rows], [line for line in read() if line["paper"] != paper]
+    write_text(paths.verdicts(), text_of(sorted(others + lines, key=lambda line: line["paper"])))
+    every = {**_all_written(), paper: digests(paper, lines)}
+    write_text(paths.digests(), json.dumps(every, indent=1, sort_keys=True) + "\n")
 
 
 def _line(paper: str, row: Mapping[str, Any]) -> dict[str, str]:
@@ -90,17 +108,20 @@ def _line(paper: str, row: Mapping[str, Any]) -> dict[str, str]:
 def rows(paper: str) -> list[dict[str, Any]]:
     """Return one row per published value of a chapter: what its paper says, verdict, grade and measurement.
 
-    Nothing is attempted in a chapter without lines; a single value that the file lacks is a `ValueError`.
+    Nothing is attempted in a chapter that was never judged; `ValueError` as `overview`.
     """
     from fedleak_book.evidence import published  # takes a second or two
 
-    lines = {line["id"]: line for line in read() if line["paper"] == paper}
-    items = published.load(paper).items
-    if not lines:
-        return [row(item, UNTRIED) for item in items.values()]
-    if missing := [key for key in items if key not in lines]:
-        raise ValueError(f"data/verdicts.csv lacks {paper} {missing[0]}: `fedleak claims {paper}` judges it")
-    return [row(item, read_line(lines[key])) for key, item in items.items()]
+    lines = {line["id"]: read_line(line) for line in _present(paper, read())}
+    return [row(item, lines.get(key, UNTRIED)) for key, item in published.load(paper).items.items()]
+
+
+def _present(paper: str, every: Iterable[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the lines of a chapter: they, its records and what is published are as they were when it was judged."""
+    lines, then = [line for line in every if line["paper"] == paper], written(paper)
+    if (lines or then) and (changed := sorted({name for name, _ in then.items() ^ digests(paper, lines).items()})):
+        raise ValueError(f"{paper} was judged before {', '.join(changed)} changed: `fedleak claims {paper}` judges it")
+    return lines
 
 
 def read_line(line: Mapping[str, str]) -> dict[str, Any]:
@@ -139,16 +160,11 @@ def count(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def overview() -> dict[str, dict[str, Any]]:
     """Count the values of every chapter that has a paper, and of ``all``; see `count`.
 
-    Raises `ValueError` where the lines of a chapter are not those that were written with its claims.
+    Raises `ValueError` where the lines, the records or what is published of a chapter have changed since it was judged.
     """
-    lines, papers = read(), paths.papers()
-    for paper in filter(lambda paper: paths.claims(paper).is_file(), papers):
-        if json.loads(paths.claims(paper).read_text(encoding="utf-8"))["verdicts"] != digest(paper, lines):
-            raise ValueError(
-                f"{paths.verdicts().name} does not have the verdicts on {paper}: `fedleak claims {paper}` writes them"
-            )
-    counts = {paper: count([line for line in lines if line["paper"] == paper]) for paper in papers}
-    return {**counts, "all": count([line for line in lines if line["paper"] in papers])}
+    every, papers = read(), paths.papers()
+    counts = {paper: count(_present(paper, every)) for paper in papers}
+    return {**counts, "all": count([line for line in every if line["paper"] in papers])}
 
 
 def table(counts: Mapping[str, Mapping[str, Any]]) -> str:

@@ -11,7 +11,7 @@ from fresh_modules import forget
 
 from fedleak_book import paths
 from fedleak_book.commands import experiments as commands
-from fedleak_book.evidence import judged, scoreboard
+from fedleak_book.evidence import scoreboard
 from fedleak_book.evidence.results import Results, figure_of, slug
 from fedleak_book.experiments import Experiment, records, running
 from fedleak_book.experiments.kinds import MEAN
@@ -167,9 +167,8 @@ def test_values_of_two_cells_are_paired_by_trial(recorded):
 def test_claims_and_their_verdict(recorded):
     assert recorded["ahead"] == pytest.approx(0.25)
     assert recorded["count"] == 5
-    claim = judged.load_claims("tiny")["ahead"]
-    assert (claim["ours"], claim["n"]) == (pytest.approx(0.25), 4)
-    assert claim["differences"] == []
+    (row,) = (row for row in recorded.values if row["id"] == "ahead")
+    assert (recorded["ahead"].n, row["differences"]) == (4, [])
     assert recorded.verdict("tab-tiny-1").startswith("*2 of 3 printed values reproduced, 1 undecided (")
     assert "book/evidence/tiny.md#table-1" in recorded.verdict("tab-tiny-1")
     with pytest.raises(ValueError, match="no value"):
@@ -219,11 +218,11 @@ Up to {{ -claims | f(".1f") }}.
 def test_notes_stand_with_their_values_or_alone(recorded, tiny):
     (tiny / "notebooks/tiny/notes.md").write_text(NOTES)
     (tiny / "notebooks/tiny/notes.py").write_text(
-        "def fig_far(run):\n    claims = len(run.measured) / 2\n    return locals()"
+        "def fig_far(run):\n    claims = run['count'] / 2\n    return locals()"
     )
     values, rest = page("tiny").split("## Where the recorded runs come from")[0].split("## Notes")
     assert "Beside its values." in values
-    assert rest.strip() == "### How far it goes\n\n[In the chapter](#fig-far).\n\nUp to −1.5."
+    assert rest.strip() == "### How far it goes\n\n[In the chapter](#fig-far).\n\nUp to −2.5."
 
 
 @pytest.mark.parametrize(
