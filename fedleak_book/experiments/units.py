@@ -26,7 +26,7 @@ from fedleak_book import paths
 from fedleak_book.experiments.experiment import Experiment, key, seeds_of
 from fedleak_book.imports import imported_files
 
-WRITTEN = ("results", "looks.csv", "verdicts.csv", "verdicts.json", "published/*/effects.csv", "published/*/backtests.csv")
+WRITTEN = ("results", "looks.csv", "verdicts.*", "published/*/effects.csv", "published/*/backtests.csv")
 """What a recording writes, in ``data/``."""
 PACKAGES = ("fedleak", "torch", "torchvision", "numpy", "scipy", "pandas")
 
