@@ -78,7 +78,7 @@ def require_experiment(chapter: str, name: str, declared: Collection[str]) -> No
         return
     if code := provenance(chapter).get(name, {}).get("retired"):
         raise ValueError(f"the code of {chapter} {name} was retired; to run it again:\n{again(chapter, name, code)}")
-    raise ValueError(f"{chapter} declares no {name}; there are: {', '.join(declared)}")
+    raise ValueError(f"{chapter} declares no {name!r}; there are: {', '.join(declared)}")
 
 
 def again(chapter: str, name: str, code: Mapping[str, str]) -> str:
@@ -100,7 +100,15 @@ def recorded(paper: str, profile: str = "paper") -> Path:
 
 def provenance(chapter: str) -> dict[str, dict[str, Any]]:
     """Return what the files beside a chapter's records say, by name: where they come from, or what they join."""
-    return {file.stem: json.loads(file.read_text("utf-8")) for file in sorted(recorded(chapter).glob("*.json"))}
+    return {file.stem: facts(file) for file in sorted(recorded(chapter).glob("*.json"))}
+
+
+def facts(file: Path) -> dict[str, Any]:
+    """Read what one of these files says; ``{}`` if there is none; `ValueError` if it is damaged."""
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
+    except ValueError as error:
+        raise ValueError(f"{file.relative_to(root()).as_posix()} is damaged: {error}") from error
 
 
 def verdicts() -> Path:

@@ -157,7 +157,7 @@ def joins(paper: str, name: str) -> dict[str, Any]:
 
     A file without a table of its own names them, ``joins``, each with rules for the settings that its rows lack.
     """
-    facts = provenance(paths.recorded(paper) / f"{name}.json")
+    facts = paths.facts(paths.recorded(paper) / f"{name}.json")
     return facts if "joins" in facts else {}
 
 
@@ -173,11 +173,6 @@ def retired(paper: str) -> dict[str, dict[str, str]]:
     return {name: fields["retired"] for name, fields in facts.items() if "retired" in fields}
 
 
-def provenance(path: Path) -> dict[str, Any]:
-    """Read the file beside a table; ``{}`` if there is none."""
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
-
-
 def completed(record: Record, axes: Sequence[str], rules: Sequence[Row]) -> pd.DataFrame:
     """Return the rows of a record with all axes of what joins it: its fixed settings, and those of the rules."""
     table = record.rows.assign(**{axis: record.fixed.get(axis) for axis in axes if axis not in record.rows})
@@ -191,7 +186,7 @@ def completed(record: Record, axes: Sequence[str], rules: Sequence[Row]) -> pd.D
 
 @lru_cache(maxsize=256)
 def _read(path: Path, *written: int) -> tuple[pd.DataFrame, dict[str, Any]]:
-    if not (facts := provenance(path.with_suffix(".json"))):
+    if not (facts := paths.facts(path.with_suffix(".json"))):
         raise ValueError(f"{path.name} has no provenance beside it")
     body = path.read_bytes()
     if hashlib.sha256(body).hexdigest() != facts["sha256"]:

@@ -44,7 +44,9 @@ FIG4 = Experiment(
     "fig4",
     by_layer,
     quick=grid(data=["mnist5k", "photos"], init=INITS),
-    paper=grid(data=["mnist", "svhn", "cifar10"], init=INITS),
+    paper=grid(data="mnist", init=INITS)
+    + grid(data="svhn", init=INITS, trials=40)
+    + grid(data="cifar10", init=INITS),
     fixed=MLP | dict(scale="raw"),
     tables=("fig4", "fig5b"),
     **LAYERS,
