@@ -63,7 +63,7 @@ def invert(
             result = _lbfgs(problem, dummies, iterations, snapshots)
         else:
             result = _adam(problem, dummies, iterations, snapshots)
-        _note_range(problem, result, dummies)
+        _note_range(problem, result)
     result.box, result.attack = problem.box, descent.name
     nan_iterations = result.diverged[result.diverged >= 0]
     if len(nan_iterations):
@@ -89,7 +89,7 @@ def _warn_of_failure(problem: Problem, result: Inversion) -> None:
             )
 
 
-def _note_range(problem: Problem, result: Inversion, dummies: list[Tensor]) -> None:
+def _note_range(problem: Problem, result: Inversion) -> None:
     """Warn if pixels in [0, 1] are assumed and excluded by model, updates or images; note it if nothing shows them.
 
     The slopes of clipped images at the range's ends are compared with those inside. What shows pixels are example
@@ -98,8 +98,8 @@ def _note_range(problem: Problem, result: Inversion, dummies: list[Tensor]) -> N
     if not problem.is_assumed:
         return
     fact, images, is_shown = problem.contradiction(), result.images, problem.has_examples
-    if not fact and problem.descent.box:
-        fact = pressure(images, problem.evaluate(dummies)[1][0], result.values)
+    if not fact and problem.descent.box and result.slopes is not None:
+        fact = pressure(images, result.slopes, result.values)
     elif not fact and problem.descent.distance == "l2":
         squares = sum(view.epoch_weight * view.squares for view in problem.views)
         matches = images[result.values.to(squares) < MATCHED["l2"] * squares]
@@ -149,9 +149,9 @@ def _adam(problem: Problem, dummies: list[Tensor], iterations: int, snapshots: S
             snapshot_images[iteration + 1] = problem.pixels(dummies[0].detach()).clone()
         if (iteration + 1) % NAN_CHECK_INTERVAL == 0 and bool((diverged >= 0).all()):
             break
-    values = problem.evaluate(dummies)[0].detach()
-    images = problem.pixels(dummies[0].detach())
-    return Inversion(images, dummies[1].detach() if descent.labels else None, values, diverged.cpu(), snapshot_images)
+    values, (slopes, *_) = problem.evaluate(dummies)
+    images, labels = problem.pixels(dummies[0].detach()), dummies[1].detach() if descent.labels else None
+    return Inversion(images, labels, values.detach(), diverged.cpu(), snapshot_images, slopes)
 
 
 @contextlib.contextmanager

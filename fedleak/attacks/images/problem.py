@@ -70,6 +70,8 @@ class Inversion:
     """Iteration at which a reconstruction was stopped because of NaN, ``[N]``; -1 if it was not."""
     snapshots: dict[int, Tensor] = field(default_factory=dict)
     """Images by number of iterations."""
+    slopes: Tensor | None = None
+    """Derivatives of the objective with respect to the dummies of `images`, if the optimiser ends with them."""
     box: tuple[float, float] | None = None
     """Range of the inputs, if they have one."""
     unchecked: tuple[str, ...] = ()
