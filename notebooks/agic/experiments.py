@@ -86,8 +86,7 @@ IN_TRAINING_MODE = WIDE | dict(batch_norm=OWN) | TO_THE_END
 CHOICES_TRAINING_MODE = dataclasses.replace(  # one attack under four names; three images took 96 minutes of a core
     CHOICES,
     name="choices_training_mode",
-    paper=grid(**IN_TRAINING_MODE, method="DLG-Adam", schedule=[*DESCENTS])
-    + grid(**IN_TRAINING_MODE, method="InvG", schedule=LEVEL),
+    paper=grid(**IN_TRAINING_MODE, method="DLG-Adam", schedule=[*DESCENTS]),
     trials=(1, 3),
 )
 
