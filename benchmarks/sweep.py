@@ -22,7 +22,7 @@ from distributed import Client, LocalCluster
 
 from fedleak_book.experiments import Context, running
 from fedleak_book.experiments.units import processor
-from notebooks.llg.experiments import FIG4
+from notebooks.llg.experiments.fig4 import FIG4
 
 
 def swept(trials: int, scheduler: str = "") -> tuple[float, pd.DataFrame]:
@@ -40,7 +40,7 @@ def clustered(trials: int, workers: int, kill_after: float = 0) -> tuple[float, 
     quiet = dict(threads_per_worker=1, dashboard_address=None)
     with LocalCluster(n_workers=workers, **quiet) as cluster, Client(cluster, set_as_default=False) as client:
         client.wait_for_workers(workers)
-        client.run(lambda: __import__("notebooks.llg.experiments"))
+        client.run(lambda: __import__("notebooks.llg.experiments.fig4"))
         if kill_after:
             victim = next(iter(client.run(os.getpid).values()))
             threading.Timer(kill_after, os.kill, (victim, signal.SIGKILL)).start()

@@ -1,4 +1,4 @@
-"""LLG: Fig. 6, attacks along a federated training, and impact and offset from the update or from auxiliary data."""
+"""LLG: Fig. 6, attacks along a federated training."""
 
 import dataclasses
 

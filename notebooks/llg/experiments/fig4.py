@@ -1,14 +1,12 @@
-"""LLG: the experiments. A trial is a function of its context, its seed and its setting.
-
-The lecture's section on a figure shows the rows of the experiment with its name; the evidence page has all of them.
-"""
+"""LLG: Figs. 4 and 8, every LLG variant on a fresh network, and DLG beside them."""
 
 import dataclasses
 
 from fedleak import metrics
+from fedleak.attacks.images import dlg
 from fedleak.attacks.labels import guess, llg
 from fedleak_book.experiments import Experiment, grid
-from fedleak_book.experiments.kinds import MEAN, NUMBER
+from fedleak_book.experiments.kinds import MEAN
 from notebooks.llg.clients import ASR, LR, PAPER, PLACES, QUICK, SIZES, STEPS, TITLE
 from notebooks.llg.clients import client, counted, extracted, facts, probes, sets
 from notebooks.llg.clients import success
@@ -21,41 +19,6 @@ def parties(ctx, data):
     if data != "celeba-hair":
         return sets(ctx, data)
     return ctx.images(data, "all", crop=False).split_in_two(seed=0, fraction=0.6)
-
-
-def gradients(ctx, seed, data, init, composition):
-    """One row a class and batch size: its occurrences, its gradient, and that less its offset."""
-    images, auxiliary = sets(ctx, data)
-    start = seed if init == "fresh" else 0
-    model = ctx.build("cnn", images.shape, images.n_classes, seed=start)
-    probed = probes(model, auxiliary, [2, 8, 32, 128], seed)
-    for size, probe_gradients in probed.items():
-        update, index = client(model, images, composition, size, 1, seed)
-        raw = llg.class_gradients(update, model)
-        calibrated = raw - llg.impact_and_offset(probe_gradients, size)[1]
-        columns = (counted(images, index), raw, calibrated)
-        for count, a, b in zip(*(c.tolist() for c in columns)):
-            row = dict(batch_size=size, occurrences=count, raw=a, calibrated=b)
-            yield row | {"images": len(images) + len(auxiliary)}
-
-
-FIG3 = Experiment(
-    "fig3",
-    gradients,
-    quick=grid(data="mnist5k", init=["fresh", "single"]),
-    paper=grid(data="mnist", init=["fresh", "single"]),
-    trials=(40, 200),
-    by=("batch_size", "occurrences"),
-    values=dict(raw=NUMBER, calibrated=NUMBER),
-    facts="images",
-    fixed={"net": "cnn", "composition": "unbalanced"},
-)
-FIG3_BALANCED = dataclasses.replace(
-    FIG3,
-    name="fig3_balanced",
-    fixed=FIG3.fixed | {"composition": "balanced"},
-    tables=("fig3", "fig3a"),
-)
 
 
 def attacked(ctx, seed, data, algorithm, composition):
@@ -116,4 +79,56 @@ FIG8 = dataclasses.replace(
     quick=grid(data=QUICK, algorithm="FedSGD"),
     paper=grid(data=PAPER, algorithm="FedSGD"),
     fixed=FIG4.fixed | {"composition": "balanced"},
+)
+
+
+# --- DLG ---
+
+
+def by_optimisation(
+    ctx, seed, data, algorithm, composition, net, batch_size, iterations
+):
+    """DLG's labels."""
+    (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
+    model = ctx.build(net, images.shape, images.n_classes, seed=seed)
+    update, index = client(model, images, composition, batch_size, steps, seed)
+    counts = dlg.recover(update, model, iterations=iterations, seed=seed)
+    asr = success(counts, counted(images, index))
+    yield {"attack": "DLG", "asr": asr, **facts(images, auxiliary, index)}
+
+
+ONE = dict(data="mnist", algorithm="FedSGD", composition="unbalanced")
+ONE |= dict(net="cnn", iterations=100)
+
+
+DLG = Experiment(
+    "dlg",
+    by_optimisation,
+    quick=grid(**ONE | dict(data="mnist5k", batch_size=1, iterations=15)),
+    paper=grid(**ONE | dict(batch_size=SIZES[:5], net=["cnn", "lenet"]))
+    + grid(**ONE | dict(batch_size=1, algorithm="FedAvg"))
+    + grid(**ONE | dict(batch_size=[1, 4], composition="balanced"))
+    + grid(**ONE | dict(batch_size=[1, 4], data=["svhn", "cifar100"]))
+    + grid(**ONE | dict(batch_size=SIZES[5:], net=["cnn", "lenet"]), trials=8),
+    trials=(2, 10),
+    by="attack",
+    values=ASR,
+    facts=("images", "held", "steps", "side"),
+    fixed={"lr": LR},
+)
+
+
+SHORT = ONE | dict(batch_size=1)
+DLG_SHORT = dataclasses.replace(  # few trials of few iterations, where one takes seconds to a minute
+    DLG,
+    name="dlg_short",
+    quick=grid(**SHORT | dict(data="mnist5k", net=["cnn", "lenet"], iterations=3)),
+    paper=grid(**SHORT | dict(data=["mnist", "celeba-hair"], iterations=2))
+    + grid(**SHORT | dict(net=["cnn", "resnet20"], iterations=3))
+    + grid(
+        **SHORT
+        | dict(algorithm="FedAvg", net=["cnn", "lenet", "resnet20"], iterations=2)
+    )
+    + grid(**SHORT | dict(data="svhn", algorithm="FedAvg", iterations=10)),
+    trials=(1, 3),
 )

@@ -1,49 +1,13 @@
-"""LLG: Fig. 7 and Table 1, the defences: what is left of the attack, and what training under them reaches."""
+"""LLG: Table 1, what training under the defences reaches."""
 
 import dataclasses
 
 import torch
 
-from fedleak import metrics
-from fedleak.attacks.labels import llg
-from fedleak.federated.defences import protect
-from fedleak_book.experiments import Experiment, grid
+from fedleak_book.experiments import Experiment
 from fedleak_book.experiments.training import accuracy
-from notebooks.llg.clients import ACCURACY, ASR, FULL, LEVELS, LR, SIZES, SMALL, STEPS
-from notebooks.llg.clients import TRAINED, WHOLE, client, counted, federated
-from notebooks.llg.clients import make_defence, probes, sets
-
-
-def defended(ctx, seed, data, algorithm):
-    """LLG+ on the same update under every defence: one row a batch size and defence."""
-    (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
-    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
-    for size, probe_gradients in probes(model, auxiliary, SIZES, seed).items():
-        update, index = client(model, images, "unbalanced", size, steps, seed)
-        shared = [update] + [
-            protect(update, make_defence(*defence, seed + 2)) for defence in LEVELS[1:]
-        ]
-        g = torch.stack([llg.class_gradients(u, model) for u in shared])
-        scale = llg.impact_and_offset(probe_gradients, size, steps)
-        counts = llg.extract(g, *scale, update.samples, stop_at_samples=True).cpu()
-        truth = counted(images, index).expand_as(counts)
-        success_rates = metrics.attack_success_rate(counts, truth).tolist()
-        for (kind, level), asr in zip(LEVELS, success_rates):
-            row = dict(batch_size=size, defence=kind, level=level, asr=asr)
-            yield row | {"images": len(images) + len(auxiliary)}
-
-
-FIG7 = Experiment(
-    "fig7",
-    defended,
-    quick=grid(data="mnist5k", algorithm=list(STEPS)),
-    paper=grid(data="mnist", algorithm=list(STEPS)),
-    trials=(10, 400),
-    by=("batch_size", "defence", "level"),
-    values=ASR,
-    facts="images",
-    fixed={"net": "cnn", "composition": "unbalanced", "lr": LR},
-)
+from notebooks.llg.clients import ACCURACY, FULL, LEVELS, LR, SMALL, STEPS, TRAINED
+from notebooks.llg.clients import WHOLE, federated, make_defence, sets
 
 
 def trained_under(

@@ -1,20 +1,54 @@
-"""LLG: what takes thousands of networks, recorded as the mean and the spread of each block of twenty.
-
-A block is one trial: its networks, batches and noise are drawn anew, so that blocks are independent, and an interval over
-blocks is one over networks. A record keeps what it needs of them, at a twentieth of the rows.
-"""
+"""LLG: Fig. 7, what defences leave of the attack."""
 
 import dataclasses
 
 import numpy as np
+import torch
 
+from fedleak import metrics
 from fedleak.attacks.labels import guess, llg
 from fedleak.federated.defences import protect
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak_book.experiments.kinds import NUMBER, rate
-from notebooks.llg.clients import LR, SIZES, STEPS, WHOLE, client, counted
+from notebooks.llg.clients import ASR, LEVELS, LR, SIZES, STEPS, WHOLE, client, counted
 from notebooks.llg.clients import make_defence, probes, sets, success
 
+
+def defended(ctx, seed, data, algorithm):
+    """LLG+ on the same update under every defence: one row a batch size and defence."""
+    (images, auxiliary), steps = sets(ctx, data), STEPS[algorithm]
+    model = ctx.build("cnn", images.shape, images.n_classes, seed=seed)
+    for size, probe_gradients in probes(model, auxiliary, SIZES, seed).items():
+        update, index = client(model, images, "unbalanced", size, steps, seed)
+        shared = [update] + [
+            protect(update, make_defence(*defence, seed + 2)) for defence in LEVELS[1:]
+        ]
+        g = torch.stack([llg.class_gradients(u, model) for u in shared])
+        scale = llg.impact_and_offset(probe_gradients, size, steps)
+        counts = llg.extract(g, *scale, update.samples, stop_at_samples=True).cpu()
+        truth = counted(images, index).expand_as(counts)
+        success_rates = metrics.attack_success_rate(counts, truth).tolist()
+        for (kind, level), asr in zip(LEVELS, success_rates):
+            row = dict(batch_size=size, defence=kind, level=level, asr=asr)
+            yield row | {"images": len(images) + len(auxiliary)}
+
+
+FIG7 = Experiment(
+    "fig7",
+    defended,
+    quick=grid(data="mnist5k", algorithm=list(STEPS)),
+    paper=grid(data="mnist", algorithm=list(STEPS)),
+    trials=(10, 400),
+    by=("batch_size", "defence", "level"),
+    values=ASR,
+    facts="images",
+    fixed={"net": "cnn", "composition": "unbalanced", "lr": LR},
+)
+
+
+# --- thousands of networks ---
+# A block of twenty is one trial: its networks, batches and noise are drawn anew, so that blocks are independent, and an
+# interval over blocks is one over networks. A record keeps what it needs of them, at a twentieth of the rows.
 BLOCK = 20
 NOISE = [("noise", level) for level in (0.01, 0.1, 1.0)]
 CLIPPED, GUESS = ("dp", 1.0), ("random guess", 0.0)
