@@ -10,7 +10,7 @@ from torch import nn
 
 from fedleak.federated import Scheme, Server
 from fedleak.federated.algorithms import SCHEMES
-from notebooks.rlu.experiments import round_with_gradients
+from notebooks.rlu.experiments.table1 import round_with_gradients
 
 rates = st.floats(1e-3, 0.5)
 

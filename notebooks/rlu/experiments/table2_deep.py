@@ -1,115 +1,23 @@
-"""RLU: one round of untrained networks at every choice that the paper does not print; Table 2 on deep networks.
+"""RLU: Table 2 on deep networks: ten steps at every learning rate, one step, and ResNet-50 on few clients.
 
-The choices are those of ``data/published/rlu/choices.toml``. Ten steps of VGG-16 are declared for a GPU: two trials of
-``reduced_rates_cifar10`` took 14 minutes each on a processor.
+Ten steps of VGG-16 are declared for a GPU: two trials of ``reduced_rates_cifar10`` took 14 minutes each on a processor.
 """
 
-import copy
 import dataclasses
 
 import torch
 from torch import nn
 
 from fedleak.attacks.labels import llg
-from fedleak.data.partitions import dirichlet, local_batches
-from fedleak.federated import Scheme, Server, Update, fedavg, fedsgd
+from fedleak.federated import Scheme, Update, fedavg, fedsgd
 from fedleak.models import batch_dependent, head, head_pass
 from fedleak_book.experiments import Experiment, grid, spawned
 from fedleak_book.experiments.kinds import rate
 from fedleak_book.experiments.networks import split_classes, subset
 from notebooks.rlu import clients as c
 from notebooks.rlu.clients import AUX, CLIENTS, IACC, RULED
-
-RATES = [0.003, 0.01, 0.03]
-LENET = dict(net="lenet", batch_size=32, alpha=0.5, stage=0, clients=CLIENTS)
-
-
-def server_images(test, seed, per_class=AUX, role="auxiliary"):
-    """Sample the server's images of each class by a trial's seed."""
-    return c.sample_server(test, per_class, spawned(seed, role) % 2**31)
-
-
-def draw_batches(pool, alpha, steps, batch_size, clients, seed, of=""):
-    """Draw the ten clients' images, and the batches of the first of them."""
-    generator = torch.Generator().manual_seed(spawned(seed, f"batches{of}"))
-    parts = dirichlet(pool.y, CLIENTS, alpha, spawned(seed, f"partition{of}") % 2**31)
-    sizes = steps, batch_size, generator
-    return parts, [local_batches(part, *sizes) for part in parts[:clients]]
-
-
-def score_round(
-    ctx,
-    pool,
-    auxiliary,
-    net,
-    activation,
-    batch_size,
-    alpha,
-    scheme,
-    clients,
-    seed,
-    of="",
-):
-    """Score every rule on the first clients of one round; RLU of several steps by Algorithm 2."""
-    like, n = dict(seed=spawned(seed, "weights"), activation=activation), pool.n_classes
-    model = ctx.build(net, pool.shape, n, **like)
-    sizes = alpha, scheme.steps, batch_size, clients
-    parts, index = draw_batches(pool, *sizes, seed, of)
-    before, server = copy.deepcopy(model), Server(model, scheme, clients)
-    updates = server.round([pool.x[i] for i in index], [pool.y[i] for i in index])
-    read = c.prepare_rules(before, auxiliary, "search")
-    real = c.round_facts(pool, parts, auxiliary)
-    for k, (update, i) in enumerate(zip(updates, index)):
-        history = server.history(k, head(before).bias)
-        for rule, counts in read(update, scheme=scheme, history=history).items():
-            algorithm = 2 if rule == "RLU" and scheme.steps > 1 else None
-            row = {"rule": rule, "algorithm": algorithm}
-            yield row | c.accuracies(counts, c.count_labels(pool.y[i], n)) | real
-
-
-def first_round(
-    ctx,
-    seed,
-    data,
-    net,
-    activation,
-    batch_size,
-    alpha,
-    steps,
-    lr,
-    clients=CLIENTS,
-    share=None,
-    name="fedavg",
-    level="",
-    momentum=0.0,
-    regularisation=0.0,
-):
-    """Score the rules after one round of a scheme; iAcc alone at a level of Table 4, which has no cAcc."""
-    pool, test = c.split_images(ctx, data, share)
-    auxiliary, how = server_images(test, seed), (net, activation, batch_size, alpha)
-    scheme = Scheme(name, lr, steps, momentum, regularisation)
-    for row in score_round(ctx, pool, auxiliary, *how, scheme, clients, seed):
-        yield {k: v for k, v in row.items() if not level or k != "cacc"}
-
-
-CHOICES = Experiment(
-    "choices",
-    first_round,
-    quick=grid(data="mnist5k", activation="relu", steps=10, lr=[0.01, 0.03]),
-    paper=grid(data="svhn", activation="relu", steps=10, lr=RATES)
-    + grid(data="svhn", activation="tanh", steps=10, lr=RATES, trials=60),
-    trials=(1, 20),
-    fixed=LENET,
-    tables="table2",
-    **RULED,
-)
-ONE_STEP_LENET = dataclasses.replace(  # the cells of Table 2 that ten trials left open
-    CHOICES,
-    name="one_step_lenet",
-    quick=grid(data="mnist5k", activation="relu", steps=1, lr=0.01),
-    paper=grid(data="svhn", activation=["relu", "tanh"], steps=1, lr=0.01),
-    trials=(1, 200),
-)
+from notebooks.rlu.experiments.table2 import RATES, draw_batches, first_round
+from notebooks.rlu.experiments.table2 import score_round, server_images
 
 # --- ten steps of VGG-16 at every learning rate, and the effect of fewer images ---
 VALUES = {n: IACC | dict(cacc=rate("clients", n)) for n in (10, 100, 200)}

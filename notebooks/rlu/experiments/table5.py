@@ -1,4 +1,4 @@
-"""RLU: comparison of its variants, capabilities of all rules, and the cost."""
+"""RLU: Table 5, the capabilities of all rules, and the variants of RLU."""
 
 import dataclasses
 

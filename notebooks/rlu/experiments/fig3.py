@@ -1,4 +1,4 @@
-"""RLU: reconstruction of images with its labels, its assumption on logits, and the clients' partitions."""
+"""RLU: Figs. 3, 4 and 10: images reconstructed with its labels, its assumption on logits, the clients' partitions."""
 
 import dataclasses
 

@@ -10,7 +10,7 @@ from fedleak.models import head
 from fedleak_book.experiments import Experiment
 from notebooks.rlu import clients as c
 from notebooks.rlu.clients import AUX, CLIENTS, IACC, LR, ROUND, RULED
-from notebooks.rlu.experiments_table2 import LENET, first_round
+from notebooks.rlu.experiments.table2 import UNTRAINED, first_round
 
 
 def scheme(name, level, momentum, regularisation):
@@ -89,7 +89,7 @@ TABLE4_CHOICES = Experiment(
     quick=extended(SGDM[:2], data="mnist5k"),
     paper=extended([*SGDM, STRONG[1], *FEDPROX, STRONG[0]], data="svhn"),
     trials=(1, 20),
-    fixed=LENET | FIRST,
+    fixed=UNTRAINED | FIRST,
     tables="table4",
     **RULED | dict(values=IACC),
 )
