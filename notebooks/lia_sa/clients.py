@@ -1,13 +1,10 @@
-"""LIA-SA: what the chapter's trials share: models, presets, honest clients, one round, its score."""
+"""LIA-SA: what the chapter's trials share: models, presets, honest clients, the score of a round."""
 
-import numpy as np
 import torch
 from fedleak import metrics
 from fedleak.attacks.labels import ilrg, lia_sa, llg
 from fedleak.attacks.labels.fishing import with_constant
-from fedleak_book.experiments import grid
 from fedleak.federated import Update
-from fedleak_book.experiments.kinds import MEAN, NUMBER
 from fedleak.models import HeadPass, head, head_pass
 from torch import nn
 
@@ -107,17 +104,6 @@ def score(server, gradient, truth, batch_size):
     }
 
 
-def on(pairs, **axes):
-    """Settings on pairs of a network and a data set."""
-    return [s for net, data in pairs for s in grid(net=net, data=data, **axes)]
-
-
-def rounds(rules, pairs, clients=5, batch_size=1024, **more):
-    """Rounds for every rule, on pairs of a network and a data set."""
-    same = dict(rule=rules, clients=clients, batch_size=batch_size)
-    return on(pairs, **same, **more)
-
-
 def honest_mean(ctx, net, data, clients, batch_size, s):
     """The head, the mean of honest clients' gradients of it by Eqs. 9-11, and their counts, [n]."""
 
@@ -141,42 +127,6 @@ def rule_with(constants):
     """LIA-SA with these constants."""
     named = {"0.1 u": "literal", "log-spaced": "log"}
     return f"LIA-SA, {named.get(constants, constants)}"
-
-
-OWN = "the rule's own"
-
-
-def one_round(ctx, seed, net, data, rule, clients, batch_size, constants=OWN):
-    """LnAcc of a rule in a round of fresh clients, and what it worked with: its constants, where they are no setting."""
-    if constants not in (OWN, None):
-        rule = rule_with(constants)
-    pool = images(ctx, data)
-    nothing = {"target": np.nan, "b_err": np.nan, "log10": np.nan}
-    facts = dict(images=len(pool), held=len(pool) // clients, side=pool.shape[-1])
-    if rule in BASELINES:
-        layer, mean, truth = honest_mean(ctx, net, data, clients, batch_size, seed)
-        result = BASELINES[rule].recover(mean, layer)
-        accuracy = metrics.label_number_accuracy(result, truth).item()
-        floor = (truth == 0).double().mean().item()
-        facts |= {"constants": None} if constants == OWN else {}
-        yield {**nothing, **facts, "all": accuracy, "floor": floor}
-        return
-    recipe = rule.removeprefix("LIA-SA, ")
-    server, client = foreseen(ctx, net, data, recipe, clients, seed)
-    condition = min(lia_sa.conditioning_of(server.inputs).condition, 1e20)
-    _, truth = batches(ctx, data, clients, batch_size, seed)
-    result = score(server, head_sum(client, truth, batch_size), truth, batch_size)
-    if constants == OWN:
-        facts["constants"] = CONSTANTS.get(recipe, recipe)
-    yield {**result, **facts, "log10": np.log10(condition)}
-
-
-RULED = dict(
-    values=dict(all=MEAN, target=MEAN, b_err=NUMBER, log10=NUMBER, floor=NUMBER),
-    facts=("images", "held", "side", "constants"),
-    fixed=dict(gradients="closed form"),
-    rounding=("b_err", "log10"),
-)
 
 
 ONE = "compression, one threshold"

@@ -1,0 +1,1 @@
+"""LIA-SA: a module for each table or figure. A trial is a function of its context, its seed and its setting."""
