@@ -12,7 +12,7 @@ from fedleak.data import draw
 from fedleak.data.sources import folder_of
 from fedleak.federated import fedavg
 from fedleak_book.experiments import networks
-from fedleak_book.experiments.kinds import NUMBER
+from fedleak_book.experiments.kinds import MEAN, NUMBER
 from fedleak.models import head
 from fedleak.models.zoo import Normalise
 
@@ -220,9 +220,15 @@ def on_the_way(ctx, seeds, truth, images, data, side, pictures=True):
 
 SCORED = 2  # version of what is scored: since 2, SSIM is Wang et al.'s
 QUALITY = dict(values=SCORES, facts="images", version=SCORED)
+PATH = QUALITY | dict(by=("iteration", "final"), facts=("images", "found", "original"))
+LABELLED = SCORES | dict(labels_right=MEAN)
+ENDED = QUALITY | dict(by=("iteration", "final"), values=LABELLED)
 GIVEN = dict(total_variation=1e-4, trained=0) | EVAL
 PHOTOS = dict(data="photos", net="resnet20-1", side=12)
-CIFAR10 = dict(data="cifar10", net="resnet20-4", side=12)
+SYNTHETIC = PHOTOS | dict(data="synthetic")
+CIFAR10 = dict(data="cifar10", net="resnet20-4", side=32)
+CIFAR100 = CIFAR10 | dict(data="cifar100")
+IMAGENET = dict(data="imagenet", side=224)
 
 
 METHODS = ["DLG-Adam", "InvG", "AGIC"]

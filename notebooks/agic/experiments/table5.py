@@ -11,10 +11,9 @@ from fedleak_book.experiments import Experiment, grid
 from fedleak.data import draw
 from fedleak.federated import fedsgd
 from fedleak_book.experiments.kinds import MEAN, rate
-from notebooks.agic.clients import EVAL, GIVEN, LEVEL, PHOTOS, RULES, SCORED, SCORES
-from notebooks.agic.clients import batches, network, pool, quality, scheduled
-from notebooks.agic.experiments import WIDE
-from notebooks.agic.experiments_updates import SYNTHETIC
+from notebooks.agic.clients import CIFAR100, EVAL, GIVEN, LEVEL, PHOTOS, RULES, SCORED
+from notebooks.agic.clients import SCORES, SYNTHETIC, batches, network, pool, quality
+from notebooks.agic.clients import scheduled
 
 
 def shuffled(labels, batch_size, generator):
@@ -71,9 +70,7 @@ TABLE5 = Experiment(
     "table5",
     matching,
     quick=grid(**PHOTOS, matched=8, batch_size=[1, 4], iterations=25),
-    paper=grid(
-        **WIDE | dict(data="cifar100"), matched=24, batch_size=[1, 4], iterations=150
-    ),
+    paper=grid(**CIFAR100, matched=24, batch_size=[1, 4], iterations=150),
     trials=(1, 3),
     by=("iteration", "final", "labels", "pooling"),
     values=dict(rate=rate("matched")),
@@ -122,7 +119,7 @@ TABLE6 = Experiment(
     "table6",
     joined,
     quick=grid(**SYNTHETIC, matched=3, before=20, iterations=30),
-    paper=grid(**WIDE | dict(data="cifar100"), matched=5, before=150, iterations=400),
+    paper=grid(**CIFAR100, matched=5, before=150, iterations=400),
     trials=(1, 5),
     by="epochs",
     values=SCORES | dict(right=MEAN),
