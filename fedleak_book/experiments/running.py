@@ -42,7 +42,7 @@ def module(paper: str, part: str) -> ModuleType:
 def declared(paper: str) -> dict[str, Experiment]:
     """Return a chapter's experiments by name, in the order of its modules; nothing runs.
 
-    The modules are ``experiments.py``, ``experiments_*.py`` and those of a package ``experiments``, by their names.
+    They stand in ``experiments.py``, or in the modules of a package ``experiments``, which are taken by their names.
     """
     module(paper, "experiments")  # a chapter without experiments is an error
     parts = [importlib.import_module(name) for name in paths.modules(paper, "experiments")]
