@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedleak_book import imports
+from fedleak_book import imports, paths
 from fedleak_book.evidence import effects, measurements
 from fedleak_book.evidence.effects import Effect, Transport
 from fedleak_book.evidence.estimates import (
@@ -138,7 +138,7 @@ class Claim:
         far = [{d.setting for d in measurements.of_cells(table, used, cell) if d.counts} for cell in cells]
         holding = [effects.transports(table.rules_of("transport", cell)) for cell in cells]
         declared = [(record.cells_by, record.first, dict(record.fixed)) for record in recorded]
-        code = f"{imports.code_of(f'notebooks.{paper.name}.claims')} {declared}"
+        code = f"{''.join(map(imports.code_of, paths.modules(paper.name, 'claims')))} {declared}"
         sums = dict[Any, tuple[list[Transport], set[int]]]()
         for transport in () if self.rows else effects.transports(paper.rules.get("transport", ())):
             short = {k for k, settings in enumerate(far) if settings & {*transport.settings}}

@@ -98,7 +98,7 @@ def text_of(settings: Row) -> str:
 
 
 def digest_of(paper: str, transports: Iterable[Transport], code: str = "") -> str:
-    """Return a digest of what effects depend on: records, declarations, and the code of a claim."""
+    """Return a digest of what effects depend on: records, declarations, and the code of a chapter's claims."""
     digest = hashlib.sha256(code.encode())
     for transport in transports:
         recorded = records.recorded(paper, transport.record)

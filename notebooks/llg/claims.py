@@ -1,4 +1,7 @@
-"""LLG: the claims in the paper's text as statistics of rows, by the id in ``data/published/llg/claims.toml``."""
+"""LLG: the claims in the paper's text as statistics of rows, by the id in ``data/published/llg/claims.toml``.
+
+Those on defences stand in ``claims_defences.py``.
+"""
 
 import itertools
 
@@ -9,7 +12,7 @@ from fedleak import models
 from fedleak_book.evidence.claims import Claims
 from fedleak_book.evidence.estimates import having
 from fedleak_book.experiments.kinds import DIFFERENCE, MEAN, NUMBER, RATE
-from notebooks.llg.released import privacy_budget
+from notebooks.llg.claims_defences import DEFENCES
 from notebooks.llg.clients import PLACES, PLAIN, RESIDUAL, SIZES, STEPS, TITLE, VARIANTS
 
 CLAIMS = Claims()
@@ -19,19 +22,16 @@ NAMED = {"LLG": "llg", "LLG*": "llgstar", "LLG+": "llgplus"}
 
 
 # --- statistics that several figures share: of cells by batch size, a column per attack, network or level ---
-def mean_lead(first, second):
-    """Return a statistic: the mean of one column less that of another."""
-    return lambda t: np.mean(t[first] - t[second])
-
-
-def lead_over_best(name, *others):
+def mean_lead(name, *others):
     """Return a statistic: the mean lead of one column over the best of others."""
-    return lambda t: (t[name] - t[list(others)].max(axis=1)).mean()
+    return lambda t: np.mean(t[name] - t[list(others)].T.max())
 
 
-def averaged(t):
-    """Return the cells of FedAvg, which a record of FedAvg alone does not name."""
-    return t.loc["FedAvg"] if "FedAvg" in t.index else t
+def by_algorithm(statistic):
+    """Return a statistic of FedSGD's cells and FedAvg's, which a record of FedAvg alone does not name."""
+    return lambda a, b: statistic(
+        a.loc["FedSGD"], b.loc["FedAvg"] if "FedAvg" in b.index else b
+    )
 
 
 # --- Fig. 3 ---
@@ -41,10 +41,9 @@ def correlation(rows):
     return pairs.apply(lambda t: np.corrcoef(t.T.to_numpy())[0, 1]).abs().min()
 
 
-absent = lambda t: (t["init"] == "fresh") & (t["occurrences"] == 0)  # noqa: E731
 present = lambda t: (t["init"] == "fresh") & (t["occurrences"] > 0)  # noqa: E731
 for id, statistic, cell in (
-    ("a-negative", lambda t: (t["raw"] < 0).mean(), absent),
+    ("a-negative", lambda t: (t["raw"] < 0).mean(), dict(init="fresh", occurrences=0)),
     ("b-positive", lambda t: (t["raw"] >= 0).mean(), present),
     ("c-fresh", correlation, {"init": "fresh"}),
     ("c-single", correlation, {"init": "single"}),
@@ -63,8 +62,7 @@ def says(id, statistic, titles, algorithm, attacks=(), of="fig4", **settings):
     claim(f"fig4{id}", statistic, **options)
 
 
-RECORDS = {letter: ["fig4"] for letter in "abcdefg"}
-RECORDS["h"] = ["fig4", "fig4_faces"]  # more networks
+RECORDS = {key: ["fig4"] for key in "abcdefg"} | {"h": ["fig4", "fig4_faces"]}
 unlike = lambda a, b: (a[VARIANTS] - b[VARIANTS]).mean().abs().max()  # noqa: E731
 for (algorithm, title), letter in LETTERS.items():
     place = dict(data=PLACES[title], algorithm=algorithm)
@@ -81,22 +79,22 @@ for (algorithm, title), letter in LETTERS.items():
     if algorithm == "FedSGD":
         options = dict(of=["fig4", "fig8"], wide="attack", filters=place)
         claim(f"fig8{letter}-balanced", unlike, **options)
-decrease = lambda a, b: (a.loc["FedSGD"] - averaged(b))[VARIANTS].mean().min()  # noqa: E731
+decrease = by_algorithm(lambda a, b: (a - b)[VARIANTS].mean().min())
 for letters, id, statistic in (
-    ("abcdgh", "plus", lead_over_best("LLG+", "LLG", "LLG*")),
+    ("abcdgh", "plus", mean_lead("LLG+", "LLG", "LLG*")),
     ("abcd", "falls", lambda t: (t.iloc[0] - t.iloc[-1])[VARIANTS].min()),
     ("abcd", "stable", lambda t: (t.loc[64] - t.loc[128])[VARIANTS].abs().max()),
     ("efgh", "random", lambda t: (t[VARIANTS].min(axis=1) - t["random guess"]).min()),
-    ("efgh", "decrease", lambda t: decrease(t, t.loc[["FedAvg"]])),
-    ("ef", "star", lead_over_best("LLG*", "LLG+")),
-    ("c", "close", lead_over_best("LLG+", "LLG")),
+    ("efgh", "decrease", lambda t: decrease(t, t)),
+    ("ef", "star", mean_lead("LLG*", "LLG+")),
+    ("c", "close", mean_lead("LLG+", "LLG")),
 ):
     for (algorithm, title), letter in LETTERS.items():
-        both = id == "decrease"
-        for of in ["fig4"] if both else RECORDS[letter]:
-            if letter in letters:
-                sides = list(STEPS) if both else algorithm
-                says(f"{letter}-{id}", statistic, [title], sides, of=of)
+        algorithms, records = algorithm, RECORDS[letter]
+        if id == "decrease":
+            algorithms, records = list(STEPS), ["fig4"]
+        for of in records if letter in letters else ():
+            says(f"{letter}-{id}", statistic, [title], algorithms, of=of)
 faces = dict(wide="attack", filters={"data": PLACES["CelebA"]})
 claim("fig4h-decrease", decrease, of=["fig4", "fig4_faces"], **faces)
 
@@ -136,8 +134,8 @@ def by_dlg(title, algorithm, sizes, **net):
     return having(**place, **net, composition="unbalanced", batch_size=sizes)
 
 
-ahead = lambda ours, theirs: (ours - theirs).mean()  # noqa: E731
-behind = lambda ours, theirs: (theirs - ours).mean()  # noqa: E731
+ahead = lambda llg, dlg: (llg - dlg).mean()  # noqa: E731
+behind = lambda llg, dlg: (dlg - llg).mean()  # noqa: E731
 on_faces = lambda t: between(t, "CelebA", "MNIST")["DLG"]  # noqa: E731
 faces = dict(data=[*PLACES["MNIST"], *PLACES["CelebA"]])
 cnn, long, short = dict(net="cnn"), ["fig4", "dlg"], ["fig4", "dlg_short"]
@@ -166,12 +164,10 @@ for id, slow, fast, note in (
     claim(f"runtime-{id}", ratio, of="runtime", **options)
 
 # --- Fig. 5, by network ---
-THREE = ["cnn", "lenet", "resnet20"]
-spread = lambda t: np.ptp(t[THREE].mean())  # noqa: E731
-of_plain = mean_lead(*PLAIN)
+THREE = [*PLAIN, "resnet20"]
+spread, of_plain = lambda t: np.ptp(t[THREE].mean()), mean_lead(*PLAIN)
 most = dict(algorithm="FedSGD", batch_size=SIZES[2:])
 small, large = (dict(algorithm="FedAvg", batch_size=s) for s in (SIZES[:5], SIZES[5:]))
-pair = dict(algorithm="FedAvg", net=PLAIN, batch_size=SIZES[5:])
 same = dict(data=PLACES["MNIST"], algorithm="FedSGD", composition="unbalanced")
 of_dlg = having(**same, net=PLAIN, batch_size=SIZES)
 single = dict(data=PLACES["MNIST"], batch_size=1)
@@ -185,9 +181,9 @@ wider = lambda a, b: spread(a) - spread(b)  # noqa: E731
 for id, statistic, of, cell in (
     ("a-resnet", mean_lead("resnet20", "cnn"), "fig5", most),
     ("a-cause", mean_lead(*RESIDUAL[::-1]), "fig5", most),
-    ("b-cnn", lead_over_best("cnn", "lenet", "resnet20"), "fig5", small),
+    ("b-cnn", mean_lead("cnn", "lenet", "resnet20"), "fig5", small),
     ("b-close", lambda t: np.ptp(t[THREE], axis=1).mean(), "fig5", large),
-    ("b-close-pair", of_plain, "fig5", pair),
+    ("b-close-pair", of_plain, "fig5", large | dict(net=PLAIN)),
     ("a-dlg", mean_lead("lenet", "cnn"), "dlg", of_dlg),
     ("a-sensitive", change, ["dlg", "fig5"], of_dlg),
     ("a-dlg-resnet", mean_lead("resnet20", "cnn"), "dlg_short", deep),
@@ -260,86 +256,6 @@ for _, name, statistic in ALONG[3:6]:  # more networks
     options = dict(of="fig6_early", wide="attack", reading="1,000 local steps")
     claim(f"fig6b-{name}", statistic, **options)
 for (reading, runs), name in itertools.product(READINGS.items(), AGAINST):
-    paired = lambda a, b, f=AGAINST[name]: f(a.loc["FedSGD"], averaged(b))  # noqa: E731
-    claim(f"fig6b-{name}", paired, of=["fig6", runs], wide="attack", reading=reading)
-
-
-# --- Fig. 7 ---
-def found_at(t):
-    """Pivot the ASR by batch size and level."""
-    return t.groupby("batch_size").max()  # a level is of one defence: the rest is empty
-
-
-def above_guess(t):
-    """Return how far LLG+ under clipping is above the random guess, at most over the batch sizes."""
-    found = found_at(t) if "batch_size" in t.index.names else t.max()
-    return np.max(found["dp"] - found["random guess"])
-
-
-def lost(t):
-    """Return the attack's loss of ASR by level of a defence and batch size."""
-    return -found_at(t).drop(columns=0.0).sub(found_at(t)[0.0], axis=0)
-
-
-def under(algorithm, kind, level, sizes):
-    """Select rows of LLG+ under one defence, and of the random guess or without a defence."""
-    cell = dict(algorithm=algorithm, data=PLACES["MNIST"], attack="random guess")
-    return having(**cell, defence=kind, level=level, batch_size=sizes)
-
-
-clip = lambda a, b: dict(algorithm=a, batch_size=b, defence=["dp", "random guess"])  # noqa: E731
-worst = lambda a, b: a.sub(b, axis=0).min().min()  # noqa: E731
-best = lambda a, b: a.sub(b, axis=0).max().max()  # noqa: E731
-range_of = lambda t: np.ptp(t, axis=0).max()  # noqa: E731
-strongest = lambda t: t.iloc[-1]  # noqa: E731
-NOISE, STRONG = [0.01, 0.1, 1.0], [32, 64, 128]
-NOTE = "the interval is over blocks of 20 networks"
-beside, clipping = (["fig7", "fig4"], "level"), ("fig7_whole", "defence")
-in_blocks = "fig7_blocks", "defence"
-largest = dict(algorithm="FedAvg", defence="dp", batch_size=128)
-noisy = dict(algorithm="FedSGD", defence="noise")
-for id, statistic, (of, wide), cell in (
-    ("a-random", worst, beside, under("FedSGD", "noise", NOISE, SIZES)),
-    ("d-random", worst, beside, under("FedAvg", "noise", NOISE, SIZES)),
-    ("b-strong", best, beside, under("FedSGD", "dp", 1.0, STRONG)),
-    ("c-80", best, beside, under("FedSGD", "sparse", 0.8, SIZES[2:])),
-    ("e-mitigates", best, beside, under("FedAvg", "dp", 1.0, SIZES)),
-    ("f-40", best, beside, under("FedAvg", "sparse", 0.4, SIZES[3:])),
-    ("f-80", best, beside, under("FedAvg", "sparse", 0.8, SIZES)),
-    ("e-mitigates", above_guess, in_blocks, clip("FedAvg", SIZES)),
-    ("b-caption", above_guess, in_blocks, clip("FedSGD", [16])),
-    ("e-mitigates", above_guess, clipping, clip("FedAvg", SIZES)),
-    ("b-caption", above_guess, clipping, clip("FedSGD", [16])),
-    ("b-strong", above_guess, clipping, clip("FedSGD", STRONG)),
-    ("e-strong", strongest, ("fig7_whole", None), largest),
-    ("a-stable", range_of, ("fig7_blocks", "level"), noisy),
-):
-    note = NOTE if of in ("fig7_blocks", "fig7_whole") else ""
-    claim(f"fig7{id}", statistic, of, filters=cell, wide=wide, note=note)
-at_16 = under("FedSGD", "dp", 1.0, [16])
-claim("fig7b-caption", lambda a, b: a.iloc[0] - b.iloc[0], beside[0], filters=at_16)
-for id, statistic, algorithm, kind in (
-    ("a-batch", lambda t: lost(t)[1.0][8] - lost(t)[1.0].iloc[-1], "FedSGD", "noise"),
-    ("a-order", lambda t: -found_at(t).mean().diff().max(), "FedSGD", "noise"),
-    ("a-stable", lambda t: range_of(found_at(t)[NOISE].loc[16:]), "FedSGD", "noise"),
-    ("c-20", lambda t: lost(t)[0.2].mean(), "FedSGD", "sparse"),
-    ("d-flat", lambda t: lost(t).mean().abs().max(), "FedAvg", "noise"),
-    ("f-20", lambda t: lost(t)[0.2].mean(), "FedAvg", "sparse"),
-):
-    cell = having(algorithm=algorithm, defence=["none", kind])
-    claim(f"fig7{id}", statistic, of="fig7", wide="level", filters=cell)
-strong = dict(algorithm="FedAvg", defence="dp", level=1.0)
-claim("fig7e-strong", strongest, of="fig7", filters=strong)
-
-
-# --- the privacy budget (Sec. 6.5.1), after 100 rounds, by the moments accountant's classic bound ---
-ALL, SHARE = 0.1 * 100**0.5, 100 / 750  # noise of 100 of 750 users adds up
-for reading, noise, sampled in (
-    ("β = 1, noise of all 100 participants adds up", ALL, SHARE),
-    ("the same, β = 5", ALL / 5, SHARE),
-    ("β = 1, sensitivity β√8 of 8 tensors clipped one by one", ALL / 8**0.5, SHARE),
-    ("β = 1, one user's noise alone", 0.1, SHARE),
-    ("β = 1, noise adds up, all users in every round", ALL, 1.0),
-):
-    how = noise, sampled, 100
-    claim("budget", lambda h=how: privacy_budget(*h, classic=True), reading=reading)
+    options = dict(of=["fig6", runs], wide="attack", reading=reading)
+    claim(f"fig6b-{name}", by_algorithm(AGAINST[name]), **options)
+CLAIMS += DEFENCES

@@ -12,7 +12,6 @@ from fedleak.data import title
 from fedleak.models import head, head_pass
 from fedleak_book.experiments.kinds import rate
 from fedleak_book.experiments.training import Federation
-from notebooks.llg.released import ReleasedCompression
 
 VARIANTS = ["LLG", "LLG*", "LLG+"]
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
@@ -98,6 +97,29 @@ def extracted(g, dummy, auxiliary, size, steps):
         "LLG*": llg.extract(g, *on_dummy, samples),
         "LLG+": llg.extract(g, *on_real, samples, stop_at_samples=True),
     }
+
+
+class ReleasedCompression:
+    """What LLG's released code calls compression: no compression, kept for Fig. 7 (c, f).
+
+    It ranks the n class sums of the head's gradient, takes the share `discard` with the
+    smallest magnitudes, and uses those CLASS numbers as positions in the list of parameter
+    tensors: these are set to zero as a whole.
+    """
+
+    def __init__(self, discard, head_weight):
+        if not 0 <= discard < 1:
+            raise ValueError(f"discard is in [0, 1), got {discard}")
+        self.discard, self.head_weight = discard, head_weight
+
+    def __call__(self, updates, clients):
+        """The updates with whole tensors zeroed."""
+        sums = updates[self.head_weight].sum(dim=2)
+        zeroed = sums.abs().argsort(dim=1)[:, : round(self.discard * sums.shape[1])]
+        return {
+            name: t * (zeroed != position).all(dim=1).view(-1, *[1] * (t.dim() - 1))
+            for position, (name, t) in enumerate(updates.items())
+        }
 
 
 def make_defence(kind, level, seed, clients=1, whole=False, averaged=1):
