@@ -144,9 +144,9 @@ def test_sums_over_windows_are_products_of_windows():
     windows, pixels = factored._windows(x, 9), factored._rows(x)
     gram = factored._sum_over_windows((pixels @ pixels.T)[None], x.shape, 9)
     torch.testing.assert_close(gram[0], windows @ windows.T)
-    other = torch.randn_like(windows)
-    summed = factored._sum_windows(other, x.shape, 9)
-    torch.testing.assert_close((summed * pixels).sum(), (other * windows).sum())  # one is the transpose of the other
+    weights, grad = torch.randn(1, 6, 27, dtype=torch.float64), torch.randn(2, 6, 4, 5, dtype=torch.float64)
+    on_inputs, outputs = factored._on_inputs(grad, x, weights, 9), windows @ weights[0].T
+    torch.testing.assert_close((on_inputs * x).sum(), (factored._rows(grad) * outputs).sum())  # it is the transpose
 
 
 @pytest.mark.parametrize(("positions", "cheaper"), [(64, True), (256, True), (1024, False)])

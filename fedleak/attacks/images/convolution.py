@@ -86,7 +86,7 @@ def _convolve_runs(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     return torch.cat(parts) if runs > 1 else parts[0]
 
 
-def _runs_backward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, of_weight: bool) -> Tensor:
+def runs_backward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, of_weight: bool) -> Tensor:
     """Return each reconstruction's gradient with respect to its weights ``[N, O, I, h, w]`` or its images."""
     runs = len(weight)
     if _uses_product(x, geometry):
@@ -126,14 +126,14 @@ class _ConvInput(Function):
         ctx.geometry, ctx.constant = geometry, constant
         if constant:
             return _backward(grad, x, weight[0], geometry, of_weight=False)
-        return _runs_backward(grad, x, weight, geometry, of_weight=False)
+        return runs_backward(grad, x, weight, geometry, of_weight=False)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         (v,) = grads
         grad, weight, _ = ctx.saved_tensors
         on_grad = _convolve(v, weight[0], ctx.geometry) if ctx.constant else _convolve_runs(v, weight, ctx.geometry)
-        on_weight = _runs_backward(grad, v, weight, ctx.geometry, of_weight=True) if ctx.needs_input_grad[1] else None
+        on_weight = runs_backward(grad, v, weight, ctx.geometry, of_weight=True) if ctx.needs_input_grad[1] else None
         return on_grad, on_weight, None, None, None
 
 
@@ -142,13 +142,13 @@ class _ConvWeight(Function):
     def forward(ctx: Any, x: Tensor, grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
         ctx.save_for_backward(x, grad)
         ctx.geometry = geometry
-        return _runs_backward(grad, x, weight, geometry, of_weight=True)
+        return runs_backward(grad, x, weight, geometry, of_weight=True)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         (v,) = grads
         x, grad = ctx.saved_tensors
-        on_x = _runs_backward(grad, x, v, ctx.geometry, of_weight=False) if ctx.needs_input_grad[0] else None
+        on_x = runs_backward(grad, x, v, ctx.geometry, of_weight=False) if ctx.needs_input_grad[0] else None
         return on_x, _convolve_runs(x, v, ctx.geometry) if ctx.needs_input_grad[1] else None, None, None
 
 

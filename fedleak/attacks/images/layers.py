@@ -150,7 +150,7 @@ def is_stackable(model: nn.Module) -> bool:
 
 
 def factorise(
-    stacked_model: nn.Module, shapes: Mapping[str, list[torch.Size]], targets: dict[str, Tensor]
+    stacked_model: nn.Module, shapes: Mapping[str, list[tuple[int, ...]]], targets: dict[str, Tensor]
 ) -> dict[str, Matrices]:
     """Let layers return products of their gradient with the target and itself where that is cheaper.
 
@@ -185,7 +185,7 @@ def placeholder(tensor: Tensor) -> Tensor:
     return tensor.new_full((), torch.nan).expand(tensor.shape)
 
 
-def _is_factored(module: Any, shape: torch.Size) -> bool:
+def _is_factored(module: Any, shape: tuple[int, ...]) -> bool:
     outputs, inputs = module.weight.shape[:2]
     if isinstance(module, _StackedLinear):
         return len(shape) == 2 and is_cheaper(inputs, outputs, shape[0], 1)

@@ -17,7 +17,6 @@ from fedleak.attacks.images.layers import factorise, is_stackable, placeholder, 
 from fedleak.errors import WithheldParameter
 from fedleak.federated import Update
 from fedleak.federated.update import fitting, unwrapped
-from fedleak.models.inputs import as_inputs, run, watched
 from fedleak.models.wrappers import inner_model
 
 Distance = Literal["l2", "cosine"]
@@ -165,18 +164,15 @@ class View:
         self.together = self.stacks and (not self.simulate or self.steps == 1)
         self.factorised: dict[str, Matrices] = {}
 
-    def factorise(self, shape: tuple[int, ...]) -> None:
-        """Let layers with many weights return products instead of gradients, for images ``[C, H, W]`` of this shape.
+    def factorise(self, inputs: Mapping[str, Sequence[tuple[int, ...]]]) -> None:
+        """Let layers with many weights return products instead of gradients; `inputs` are their shapes for one image.
 
         This suffices for a cosine. In a squared difference near 0, ``|G|^2 - 2 <G, T> + |T|^2`` cancels. Afterwards
         `targets` have no values of these layers, and the view serves cosines only.
         """
         if not self.stacks or self.simulate or self.factorised:
             return
-        shapes: dict[str, list[torch.Size]] = {}
-        layers = {n: m for n, m in self.model.named_modules() if isinstance(m, nn.Conv2d | nn.Linear)}
-        with watched(layers, lambda name, inputs, _: shapes.setdefault(name, []).append(inputs.shape)):
-            run(self.model, as_inputs(torch.zeros(self.samples, *shape), self.model))
+        shapes = {name: [(self.samples * n, *size) for n, *size in sizes] for name, sizes in inputs.items()}
         targets = dict(zip(self.parameters, self.targets, strict=True))
         self.targets.clear()  # so that each is freed as it is replaced
         self.factorised = factorise(self.net, shapes, targets)

@@ -14,7 +14,7 @@ from fedleak.attacks.images.objective import Distance, View, distance
 from fedleak.attacks.images.ranges import Box, as_range, contradiction, example_pixels
 from fedleak.errors import whole_number
 from fedleak.models import as_inputs, head, input_shape
-from fedleak.models.inputs import run
+from fedleak.models.inputs import run, watched
 from fedleak.models.zoo import Normalise
 
 
@@ -114,11 +114,14 @@ class Problem:
                 raise ValueError(f"labels lie in 0..{self.classes - 1}")
         self.pool = 1 + max(i for v in views for i in v.index or ())
         self.shape = shape = input_shape(model := views[0].model, shape)
-        if run(model, as_inputs(torch.zeros(2, *shape), model)) is None:
-            raise ValueError(f"the model takes no inputs of shape {shape}: pass that of one input")
+        inputs: dict[str, list[tuple[int, ...]]] = {}
+        layers = {n: m for n, m in model.named_modules() if isinstance(m, nn.Conv2d | nn.Linear)}
+        with watched(layers, lambda name, x, _: inputs.setdefault(name, []).append((len(x) // 2, *x.shape[1:]))):
+            if run(model, as_inputs(torch.zeros(2, *shape), model)) is None:
+                raise ValueError(f"the model takes no inputs of shape {shape}: pass that of one input")
         if descent.distance == "cosine":
             for view in views:
-                view.factorise(shape)
+                view.factorise(inputs)
         reference = views[0].targets[0]
         norm = getattr(views[0].model, "normalise", None)
         self.mean, self.std = reference.new_zeros(()), reference.new_ones(())
