@@ -55,12 +55,12 @@ def main(
     print(f"{processor()}, {os.cpu_count()} cores")
     swept(8)
     for _ in range(rounds):
-        here, rows = swept(trials)
-        print(f"{trials} trials, this process: {here:.1f} s", flush=True)
+        solo, rows = swept(trials)
+        print(f"{trials} trials, this process: {solo:.1f} s", flush=True)
         for workers in (1, 2, 4):
             seconds, theirs = clustered(trials, workers)
             pd.testing.assert_frame_equal(rows, theirs)
-            print(f"{workers} workers: {seconds:.1f} s, {here / seconds:.2f} times as fast, rows identical", flush=True)
+            print(f"{workers} workers: {seconds:.1f} s, {solo / seconds:.2f} times as fast, rows identical", flush=True)
         seconds, theirs = clustered(trials, 4, kill_after=seconds / 2)
         pd.testing.assert_frame_equal(rows, theirs)
         print(f"4 workers, one killed midway: {seconds:.1f} s, rows identical", flush=True)

@@ -114,20 +114,20 @@ def effect(
     It is read from the file, and measured where that has none or was written for another record or claim.
     """
     where = " | ".join(filter(None, (text_of(transport.where) for transport in of)))
-    known = Effect(of[0].record, of[0].settings, {}, where, column, at, digest_of(paper, of, code))
-    ends = _written(paper).get((*known.key, known.digest)) or measure()
-    return [replace(known, ends=ends)] if ends else []
+    entry = Effect(of[0].record, of[0].settings, {}, where, column, at, digest_of(paper, of, code))
+    ends = _written(paper).get((*entry.key, entry.digest)) or measure()
+    return [replace(entry, ends=ends)] if ends else []
 
 
 def of_cell(table: Table, row: Row, cell: Row, column: str) -> tuple[Effect, ...]:
     """Return the effects that are known for a value of one of the paper's tables in a row of ours."""
-    known = list[Effect]()
+    effects = list[Effect]()
     for transport in transports(table.rules_of("transport", cell)):
         if fits(transport.only, table.unnamed(row) | dict(row)):
             same = {name: row.get(name) for name in transport.same}
             measure = partial(_of_column, table.paper, transport, same, column)
-            known += effect(table.paper, [transport], column, text_of(same), measure)
-    return tuple(known)
+            effects += effect(table.paper, [transport], column, text_of(same), measure)
+    return tuple(effects)
 
 
 def _of_column(paper: str, transport: Transport, same: Row, column: str) -> Ends:

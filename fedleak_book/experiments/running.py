@@ -126,8 +126,8 @@ def unit(
     result = experiment.call(context, list(seeds) if many else seeds[0], **setting)
     rows = [result] if isinstance(result, Mapping) else list(result)
     seconds = (time.perf_counter() - start) / len(seeds)
-    kept = {"seed", *experiment.by, *experiment.values, *experiment.facts}
-    rows = [{column: value for column, value in row.items() if column in kept} for row in rows]
+    columns = {"seed", *experiment.by, *experiment.values, *experiment.facts}
+    rows = [{column: value for column, value in row.items() if column in columns} for row in rows]
     rows = json.loads(json.dumps(rows, default=_plain))
     facts = {"seconds": seconds, "used": context.used["data"]}
     units: dict[int, dict[str, Any]] = {each_seed: {"seed": each_seed, "rows": [], **facts} for each_seed in seeds}

@@ -127,14 +127,14 @@ class Batch(NamedTuple):
 # --- networks ---
 def below(model, x, chunk=250):
     """Inputs of the chain's first layer for images x: what the layers below make of them."""
-    first, seen = chain(model).links[0].layer, []
+    first, pieces = chain(model).links[0].layer, []
     with (
         torch.no_grad(),
-        watched({"": first}, lambda _, inputs, __: seen.append(inputs)),
+        watched({"": first}, lambda _, inputs, __: pieces.append(inputs)),
     ):
         for piece in x.split(chunk):
             model(piece)
-    return torch.cat(seen)
+    return torch.cat(pieces)
 
 
 def body(ctx, net, data, s):
@@ -231,10 +231,10 @@ class Clients:
         """Inputs of the chain for images."""
         return below(self.model, scaled(self.ctx, self.data, x, scale), self.chunk)
 
-    def known(self, scale="raw"):
+    def aux_inputs(self, scale="raw"):
         """Inputs of the chain for all auxiliary images."""
         make = lambda: self.inputs(self.aux.x, scale)  # noqa: E731
-        return self.ctx.once(("known inputs", *self.key, scale), make, most=20)
+        return self.ctx.once(("auxiliary inputs", *self.key, scale), make, most=20)
 
     def dummies(self, count):
         """Inputs of the chain for this number of dummies, which are N(0, 1) whatever the scale of the pixels."""
@@ -256,17 +256,17 @@ class Clients:
     def views(self, batches, init="positive", scale=None):
         """At a scale and the network's own widths, or at every plausible choice of both: a bridge and what it works with.
 
-        That is the inputs of the chain for what the attacker knows, and the batches with such inputs.
+        That is the inputs of the chain for the auxiliary images, and the batches with such inputs.
         """
-        own = WIDTHS[self.net] if scale is None else WIDTHS[self.net][:1]
-        bridges = {widths: self.bridge(init, widths) for widths in own}
+        choices = WIDTHS[self.net] if scale is None else WIDTHS[self.net][:1]
+        bridges = {widths: self.bridge(init, widths) for widths in choices}
         side = self.victims.shape[1]
         real = {"images": len(self.victims), "aux": len(self.aux), "side": side}
         for at in SCALES if scale is None else [scale]:
-            seen = [batch._replace(x=self.inputs(batch.x, at)) for batch in batches]
+            chain_batches = [b._replace(x=self.inputs(b.x, at)) for b in batches]
             for widths, bridge in bridges.items():
-                row = {"scale": at, "widths": widths if own[1:] else None, **real}
-                yield row, bridge, self.known(at), seen
+                row = {"scale": at, "widths": widths if choices[1:] else None, **real}
+                yield row, bridge, self.aux_inputs(at), chain_batches
 
     def updates(self, bridge, batches, dropouts):
         """What a client shares of the bridge's layer, by batch and dropout."""
@@ -285,7 +285,7 @@ def one_client(ctx, net, init, seed, size=64):
     """One client with a random batch of digits: the last layers, their inputs for auxiliary images and the batch, labels, counts."""
     clients = Clients(ctx, net, DIGITS, OneSeed(seed))
     tail, batch = clients.bridge(init).model, clients.batch("random", NAMED, size)
-    inputs = clients.known(), clients.inputs(batch.x, "raw")
+    inputs = clients.aux_inputs(), clients.inputs(batch.x, "raw")
     return tail, *inputs, batch.labels, batch.truth
 
 

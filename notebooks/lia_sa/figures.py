@@ -138,9 +138,9 @@ def fig3(cells, published):
             line = part[fixed]
             panel = f"{models.title(net)}, {words}"
             pieces.append(line.assign(x=line[column], panel=panel))
-            where = {"vgg11_bn": "cifar10", "resnet18": "cifar100"}[net]
+            data = {"vgg11_bn": "cifar10", "resnet18": "cifar100"}[net]
             letter = "U" if column == "clients" else "B"
-            places[f"fig3-{where}-{letter}-literal"] = {"panel": panel}
+            places[f"fig3-{data}-{letter}-literal"] = {"panel": panel}
     axes = dict(x="x", y="lnacc", hue="rule", panel="panel", ylabel="LnAcc")
     axes |= dict(xlabel="", printed=plots.stated(published, places))
     figure = plots.curves(pd.concat(pieces), **axes)
@@ -151,20 +151,20 @@ def fig3(cells, published):
 
 def fig4(cells, published):
     """Draw LnAcc by depth of VGG and ResNet."""
-    places = {"vgg": "VGG, CIFAR-10", "resnet": "ResNet, CIFAR-100"}
+    titles = {"vgg": "VGG, CIFAR-10", "resnet": "ResNet, CIFAR-100"}
     rows = lnacc(cells).assign(
         depth=lambda t: t["net"].str.extract(r"(\d+)", expand=False).astype(int),
-        panel=lambda t: t["net"].str.extract(r"([a-z]+)", expand=False).map(places),
+        panel=lambda t: t["net"].str.extract(r"([a-z]+)", expand=False).map(titles),
     )
-    vgg, resnet = ({"panel": place} for place in places.values())
-    said = {
+    vgg, resnet = ({"panel": title} for title in titles.values())
+    places = {
         "fig4-literal": vgg,
         "fig4-ilrg-resnet18": resnet | {"x": 18, "hue": "iLRG"},
         "fig4-ilrg-resnet152": resnet | {"x": 152, "hue": "iLRG"},
         "fig4-llg": resnet,
     }
     names = dict(hue="rule", panel="panel", xlabel="layers", ylabel="LnAcc")
-    names["printed"] = plots.stated(published, said)
+    names["printed"] = plots.stated(published, places)
     return plots.curves(rows, x="depth", y="lnacc", **names)
 
 
@@ -257,8 +257,8 @@ def fig6(cells, published):
         hue = "θ = 0.8" if kind == "compression" else "σ = 0.001"
         for name in names:
             x = 64 if name.endswith("64") else 16
-            where = {"panel": panels.iloc[0], "x": x, "hue": hue}
-            places[f"fig6-{name}"] = where
+            place = {"panel": panels.iloc[0], "x": x, "hue": hue}
+            places[f"fig6-{name}"] = place
     ends = dict(xlabel="batch size B", ylabel="LnAcc-target", columns=3)
     ends["printed"] = plots.stated(published, places)
     return plots.curves(
@@ -272,8 +272,8 @@ def notice(cells):
         f"{alarm:.0%}" + f"; {target:.3f}" * (target == target)
         for alarm, target in zip(cells["alarm"], cells["target"], strict=True)
     ]
-    cells = cells.assign(told=texts, gamma=[f"γ = {g:g}" for g in cells["gamma"]])
-    keys = dict(index=["kind", "net"], columns="gamma", values="told")
+    cells = cells.assign(text=texts, gamma=[f"γ = {g:g}" for g in cells["gamma"]])
+    keys = dict(index=["kind", "net"], columns="gamma", values="text")
     table = cells.pivot_table(**keys, aggfunc="first", sort=False).fillna("")
     table = table[list(dict.fromkeys(cells["gamma"]))].reset_index()
     names = {"kind": "what is sent", "net": "network"}

@@ -95,7 +95,7 @@ def titled(algorithm, title):
     return f"({LETTERS[algorithm, title]}) {title}, {algorithm}"
 
 
-def said(published):
+def values_of_fig4(published):
     """Return what Sec. 6.2 says of the panels of Fig. 4: where each variant, or all of them, lies."""
     places = {}
     for (algorithm, title), letter in LETTERS.items():
@@ -121,7 +121,7 @@ def extraction(cells, dlg, composition, published=None):
         (a, TITLE[d]) for a, d in zip(table["algorithm"], table["data"], strict=True)
     ]
     table = table.assign(panel=[titled(*key) for key in keys])
-    printed = published and said(published)
+    printed = published and values_of_fig4(published)
     ordered = table.sort_values("panel", kind="stable")
     return plots.curves(ordered, hue="attack", columns=4, printed=printed, **AXES)
 

@@ -36,14 +36,14 @@ def by_training(run):
     rows = run.best_rows("fig6_early").pivot(
         index="trial", columns=["iteration", "attack"], values="asr"
     )
-    both = rows[300][["LLG*", "LLG+"]]
+    peak = rows[300][["LLG*", "LLG+"]]
     parts = {
         "rise from iteration 100 to 300, smaller of LLG\\* and LLG+": (
-            (both - rows[100]).min(axis=1),
+            (peak - rows[100]).min(axis=1),
             0.0,
         ),
-        "LLG\\* at iteration 300": (both["LLG*"], 0.75),
-        "LLG+ at iteration 300": (both["LLG+"], 0.75),
+        "LLG\\* at iteration 300": (peak["LLG*"], 0.75),
+        "LLG+ at iteration 300": (peak["LLG+"], 0.75),
     }
     lines = [
         {

@@ -44,8 +44,10 @@ def assumptions(
     batch = Batch(x, None, None, {"held": len(x)})
     others = slice(None) if scale else slice(250, 500)
     for weights in [init] if init else INITS:
-        for row, bridge, known, (seen,) in clients.views([batch], weights, scale):
-            mine, other = (head_pass(bridge.model, x) for x in (seen.x, known[others]))
+        views = clients.views([batch], weights, scale)
+        for row, bridge, aux_inputs, (chain_batch,) in views:
+            inputs = chain_batch.x, aux_inputs[others]
+            mine, other = (head_pass(bridge.model, x) for x in inputs)
             yield {**row, "init": weights, **batch.about, **scatter(mine, other)}
 
 

@@ -43,8 +43,8 @@ def stand_in(gradient: Tensor, mode: str, generator: torch.Generator) -> Tensor:
         masked = (order < size // 2).view_as(gradient)
         mean = (gradient * masked).sum((-2, -1), keepdim=True) / max(size // 2, 1)
         return gradient.where(~masked, mean)
-    known = ", ".join(MODES[:-1])
-    raise ValueError(f"unknown stand-in {mode!r}; there are: {known}")
+    names = ", ".join(MODES[:-1])
+    raise ValueError(f"unknown stand-in {mode!r}; there are: {names}")
 
 
 def baseline_counts(passed, aux, gradient, size, generator):
@@ -90,15 +90,15 @@ FEW = 433
 
 
 def parts_of(clients, reduced):
-    """By level the victims' images and which of the attacker's are known: all, and as few of both sides as SVHN has."""
+    """By level the victims' images and the attacker's, as an index: all, and as few of both sides as SVHN has."""
     parts = {"whole": (clients.victims, torch.arange(len(clients.aux)))}
     if reduced and clients.data != "svhn":
         generator = clients.seeds.generator("part")
-        victims, known = (
+        victims, auxiliary = (
             torch.randperm(len(images), generator=generator)[:FEW]
             for images in (clients.victims, clients.aux)
         )
-        parts[f"{FEW} + {FEW}"] = clients.victims.take(victims), known
+        parts[f"{FEW} + {FEW}"] = clients.victims.take(victims), auxiliary
     return parts
 
 
@@ -127,12 +127,12 @@ def against_baselines(
         batch = clients.batch(scheme, kind, size, seeds[size], role, parts[level][0])
         batch.about.update(level=level, images=len(parts[level][0]))
         drawn.append(batch)
-    for row, bridge, known, seen in clients.views(drawn, scale=scale):
+    for row, bridge, aux_inputs, chain_batches in clients.views(drawn, scale=scale):
         attackers = {
-            level: Attackers(bridge.model, clients.aux.take(chosen), known[chosen])
+            level: Attackers(bridge.model, clients.aux.take(chosen), aux_inputs[chosen])
             for level, (_, chosen) in parts.items()
         }
-        for batch in seen:
+        for batch in chain_batches:
             attacker = attackers[batch.about["level"]]
             generator = seeds[batch.about["batch_size"]].generator("baselines")
             of = {**row, **batch.about, "aux": len(attacker.aux)}

@@ -14,15 +14,16 @@ def by_layer(ctx, seed, data, init, form=None, scale=None, draws=SeedByRole):
     clients = Clients(ctx, "mlp6", data, OneSeed(seed))
     forms = [form] if form else FORMS
     batch = clients.batch("random", NAMED, 64, draws(seed), "batch of whole")
-    for row, last, known, (seen,) in clients.views([batch], init, scale):
+    views = clients.views([batch], init, scale)
+    for row, last, aux_inputs, (chain_batch,) in views:
         names = [link.name for link in chain(last.model).links[:-1]][::-1]
-        update = share(last.model, seen.x, seen.labels, names)
+        update = share(last.model, chain_batch.x, batch.labels, names)
         for layer, name in enumerate(names, 1):
             bridge = gdbr.Bridge(last.model, name)
             try:
-                features = bridge.observe(known)
+                features = bridge.observe(aux_inputs)
                 results = {f: bridge.recover(update, features, f) for f in forms}
-                scored = {f: scores(r.counts, seen.truth) for f, r in results.items()}
+                scored = {f: scores(r.counts, batch.truth) for f, r in results.items()}
             except ValueError:  # positive weights on negative pixels: all units are off
                 results, scored = {}, dict.fromkeys(forms, NOTHING)
             for f, result in scored.items():

@@ -41,9 +41,10 @@ def defended(
     clients = Clients(ctx, net, data, draws(seed), batch_norm or NONE)
     batch, forms = clients.batch("random", NAMED, 64), ["paper", "whitened"]
     dropouts = dropouts_of(net) if batch_norm else [OFF]
-    for row, bridge, known, seen in clients.views([batch], init, scale):
-        features = bridge.observe(known)
-        for batch, dropout, update in clients.updates(bridge, seen, dropouts):
+    views = clients.views([batch], init, scale)
+    for row, bridge, aux_inputs, chain_batches in views:
+        features = bridge.observe(aux_inputs)
+        for batch, dropout, update in clients.updates(bridge, chain_batches, dropouts):
             entries = update.gradient(bridge.links[0].weight)
             row |= {**batch.about, "dropout": dropout}
             row["size"] = float(entries.abs().mean())

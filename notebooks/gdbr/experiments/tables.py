@@ -20,11 +20,11 @@ from notebooks.gdbr.experiments import FACTS, OF_64, OF_BATCH, OTHERS, POSITIVE
 from notebooks.gdbr.experiments import QUICK, RESNET_OWN, first, kinds, pairs
 
 
-def observed(clients, bridge, known, auxiliary):
+def observed(clients, bridge, aux_inputs, auxiliary):
     """What the bridge sees of the auxiliary images, or of as many dummies; with neither named, also of two numbers of dummies."""
     inputs, n_aux = {}, len(clients.aux)
     if auxiliary != "dummy":
-        inputs["aux", n_aux] = known
+        inputs["aux", n_aux] = aux_inputs
     for n_dummies in {None: (1000, 100), "dummy": (n_aux,)}.get(auxiliary, ()):
         inputs["dummy", n_dummies] = clients.dummies(n_dummies)
     return {name: bridge.observe(x) for name, x in inputs.items()}
@@ -57,9 +57,10 @@ def recovered(
     only = scheme or ("random" if init == "default" else None)
     drawn = [clients.batch(*b, 64) for b in batches if only in (None, b[0])]
     dropouts, forms = dropouts_beside(net, batch_norm), [form] if form else FORMS
-    for row, bridge, known, seen in clients.views(drawn, init, scale):
-        by_auxiliary = observed(clients, bridge, known, auxiliary)
-        for batch, dropout, update in clients.updates(bridge, seen, dropouts):
+    views = clients.views(drawn, init, scale)
+    for row, bridge, aux_inputs, chain_batches in views:
+        by_auxiliary = observed(clients, bridge, aux_inputs, auxiliary)
+        for batch, dropout, update in clients.updates(bridge, chain_batches, dropouts):
             for (kind, n_images), features in by_auxiliary.items():
                 if kind == "dummy" and batch.about["scheme"] != "random":
                     continue
@@ -145,7 +146,7 @@ def against_images(ctx, seed, net, data, scale):
     """What the chain sees of dummies against auxiliary images: features and softmax."""
     clients = Clients(ctx, net, data, OneSeed(seed))
     bridge, aux = clients.bridge(), clients.aux
-    inputs = clients.known(scale), clients.dummies(len(aux))
+    inputs = clients.aux_inputs(scale), clients.dummies(len(aux))
     other, dummy = map(bridge.observe, inputs)
     moved = (dummy.probabilities - other.probabilities).abs().sum()
     ratio = dummy.outputs.mean() / other.outputs.mean()
@@ -203,8 +204,8 @@ def restricted(ctx, seed):
             return "refuses: withheld"
         except ValueError as error:
             return "refuses: no bias" if "bias" in str(error) else str(error)
-        found = [scores(counts, of.truth) for counts, of in zip(results, drawn)]
-        return f"{sum(row['insacc'] for row in found) / len(found):.0%}"
+        scored = [scores(counts, of.truth) for counts, of in zip(results, drawn)]
+        return f"{sum(row['insacc'] for row in scored) / len(scored):.0%}"
 
     given = {"whole update": whole, "last layer withheld": clear}
     rows = [
