@@ -9,13 +9,7 @@ from notebooks.show import TITLES
 RULES = ["RLU", "iLRG", "ZLG+", "LLG+"]
 TABLE2 = ("table2", "table2_cifar10", "table2_cifar100", "one_step")
 """The records of the printed Table 2."""
-ACTIVATION = {
-    "relu": "ReLU",
-    "tanh": "Tanh",
-    "elu": "ELU",
-    "selu": "SELU",
-    "silu": "SiLU",
-}
+ACTIVATION = dict(relu="ReLU", tanh="Tanh", elu="ELU", selu="SELU", silu="SiLU")
 SETTING = {
     "single": "CIFAR-10, one step",
     "cifar10": data.title("cifar10"),
@@ -30,9 +24,7 @@ SETTING = {
     "developed on: .86, m = 10": "MNIST, 0.86 (developed on)",
 }
 NAMED = {
-    "data": lambda name: data.title(
-        "cifar10" if name == "photos" else name
-    ),  # its stand-in
+    "data": lambda name: data.title({"photos": "cifar10"}.get(name, name)),  # stand-in
     "net": lambda name: models.title(name).partition(",")[0],
     "activation": ACTIVATION.get,
     "name": TITLES.get,

@@ -35,7 +35,6 @@ TABLE1 = Experiment(
     **QUALITY,
 )
 BETAS = dict(beta=[1.0, 2.0, 20.0, 50.0], iterations=2000)
-ALONE = dict(batch_size=1, schedule=LEVEL, total_variation=1e-4) | EVAL
 
 
 def weighted(ctx, seeds, data, net, side, state, trained, beta, iterations):
@@ -54,7 +53,7 @@ FIG9 = Experiment(
     paper=grid(**CIFAR10, state=STATES, trained=0, **BETAS)
     + grid(**CIFAR10, state="trained", trained=150, **BETAS),
     trials=(2, 4),
-    fixed=ALONE,
+    fixed=dict(batch_size=1, schedule=LEVEL, total_variation=1e-4) | EVAL,
     tables=("fig9", "fig10"),
     **PATH,
 )

@@ -45,11 +45,6 @@ def attacked(ctx, seed, data, algorithm, composition):
             }
 
 
-MEASURED = dict(
-    by=("batch_size", "attack"),
-    values=ASR | dict(hellinger=MEAN),
-    facts=("images", "held", "steps", "side", "aux"),
-)
 FIG4 = Experiment(
     "fig4",
     attacked,
@@ -58,9 +53,11 @@ FIG4 = Experiment(
     + grid(data="celeba-hair", algorithm="FedSGD", trials=400)
     + grid(data="celeba-hair", algorithm="FedAvg", trials=5),  # 178 x 218 pixels
     trials=(2, 100),
+    by=("batch_size", "attack"),
+    values=ASR | dict(hellinger=MEAN),
+    facts=("images", "held", "steps", "side", "aux"),
     fixed={"net": "cnn", "composition": "unbalanced", "lr": LR},
     version=2,
-    **MEASURED,
 )
 
 FIG4_FACES = dataclasses.replace(  # more networks than five

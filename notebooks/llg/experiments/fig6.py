@@ -64,16 +64,16 @@ def training(
             federation.round(participants, steps, 8, lr=LR)
 
 
-VICTIMS = dict(asr=rate("victims", "batch_size"), accuracy=rate(10_000))
-SEEN = dict(by=("iteration", "attack"), values=VICTIMS, facts="images")
 FIG6 = Experiment(
     "fig6",
     training,
     quick=grid(algorithm=list(STEPS), moments=4, victims=20, dlg_victims=0, **SMALL),
     paper=grid(algorithm=list(STEPS), moments=10, victims=100, dlg_victims=2, **FULL),
     trials=(1, 6),
+    by=("iteration", "attack"),
+    values=dict(asr=rate("victims", "batch_size"), accuracy=rate(10_000)),
+    facts="images",
     fixed=TRAINED,
-    **SEEN,
 )
 
 EARLY = dict(dlg_victims=0, iterations=300)

@@ -15,12 +15,9 @@ from notebooks.rlu.experiments.table2 import UNTRAINED, first_round
 
 def scheme(name, level, momentum, regularisation):
     """Return a scheme with its parameters as settings."""
-    return {
-        "name": name,
-        "level": level,
-        "momentum": momentum,
-        "regularisation": regularisation,
-    }
+    return dict(
+        name=name, level=level, momentum=momentum, regularisation=regularisation
+    )
 
 
 MILD = [scheme("fedprox", "mild", 0.0, 0.1), scheme("sgdm", "mild", 0.1, 0.0)]
