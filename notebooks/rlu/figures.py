@@ -11,7 +11,7 @@ from fedleak import metrics
 from fedleak.data.partitions import dirichlet
 from notebooks import plots
 from notebooks.rlu.clients import count_labels
-from notebooks.rlu.tables import RULES, SETTING, joined, named
+from notebooks.rlu.cells import RULES, SETTING, joined, named
 from notebooks.rlu.clients import CLIENTS, WAYS
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from fedleak_book.evidence.verdicts import DIFFERS
-from notebooks.rlu.tables import TABLE2, fall, joined, wide
+from notebooks.rlu.cells import TABLE2, fall, joined, wide
 
 
 def tab_rlu_2(run):

@@ -1,4 +1,4 @@
-"""RLU: small tables of cells, and names of networks, data sets and algorithms."""
+"""RLU: cells of records as small tables, and names of networks, data sets and algorithms."""
 
 import pandas as pd
 
