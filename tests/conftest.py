@@ -3,9 +3,8 @@
 import os
 
 import pytest
-import torch
 
-from fedleak import metrics
+# torch and fedleak are imported by what uses them: a run's controller reads this file, too, and computes nothing.
 
 
 @pytest.fixture(autouse=True)
@@ -15,6 +14,8 @@ def seed(request, monkeypatch):
     ``FEDLEAK_TEST_SEED`` shifts it, and the seed of every `torch.manual_seed`: with `make test-seeds`, a test that
     passes by one lucky seed fails. Tests of printed numbers are marked ``fixed_seed``.
     """
+    import torch
+
     is_fixed = request.node.get_closest_marker("fixed_seed") is not None
     shift, seeded = 0 if is_fixed else int(os.environ.get("FEDLEAK_TEST_SEED", 0)), torch.manual_seed
     monkeypatch.setattr(torch, "manual_seed", lambda value: seeded(int(value) + shift))
@@ -24,6 +25,7 @@ def seed(request, monkeypatch):
 @pytest.fixture(scope="session")
 def alexnet(tmp_path_factory):
     """A folder with the features of an AlexNet of random weights, made once."""
+    import torch
     import torchvision  # it takes a second, and every process of a run collects all files
 
     folder = tmp_path_factory.mktemp("alexnet")
@@ -38,6 +40,8 @@ def alexnet(tmp_path_factory):
 @pytest.fixture
 def perceptual(monkeypatch, alexnet):
     """LPIPS on an AlexNet of random weights."""
+    from fedleak import metrics
+
     monkeypatch.setenv("FEDLEAK_DATA", str(alexnet))
     metrics._perceptual.cache_clear()
     yield
