@@ -119,9 +119,11 @@ class Problem:
         with watched(layers, lambda name, x, _: inputs.setdefault(name, []).append((len(x) // 2, *x.shape[1:]))):
             if run(model, as_inputs(torch.zeros(2, *shape), model)) is None:
                 raise ValueError(f"the model takes no inputs of shape {shape}: pass that of one input")
-        if descent.distance == "cosine":
-            for view in views:
+        for view in views:
+            if descent.distance == "cosine":
                 view.factorise(inputs)
+            elif view.stacks:  # the layout of their gradients, which are products of inputs and outputs' gradients
+                view.targets = [t.mT.contiguous().mT if t.dim() == 3 else t for t in view.targets]
         reference = views[0].targets[0]
         norm = getattr(views[0].model, "normalise", None)
         self.mean, self.std = reference.new_zeros(()), reference.new_ones(())
