@@ -1,5 +1,6 @@
 """Fixtures of several folders."""
 
+import fcntl
 import os
 
 import pytest
@@ -61,3 +62,11 @@ def browser():
         pages.chromium()
     except FileNotFoundError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """Start heavy processes (a browser, another interpreter with torch) while no other module of the run has some."""
+    with (tmp_path_factory.getbasetemp().parent / "alone").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -128,6 +128,7 @@ importlib.import_module("fedleak.__main__").main()
 )
 
 
+@pytest.mark.usefixtures("alone")
 def test_nothing_heavy_is_imported_and_missing_extras_are_named():
     """In one process, since torch takes seconds: with all extras first, then with those of the audit hidden."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)

@@ -25,7 +25,7 @@ def file(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def chromium(browser):
+def chromium(browser, alone):
     """One browser for all tests."""
     with pages.browser() as page:
         page.set_default_timeout(5000)

@@ -43,6 +43,7 @@ def test_another_file_is_refused(tmp_path):
     assert "not what `fedleak grade` writes" in done.stderr
 
 
+@pytest.mark.usefixtures("alone")
 def test_grades_of_other_assignments_and_students_stay(tmp_path):
     out, settings = tmp_path / "grades.csv", Settings(5.0, way=Way(""))
     for student, name in (("ada", "llg"), ("ada", "lia_sa"), ("grace", "lia_sa")):
