@@ -14,6 +14,7 @@ from fedleak import models
 from fedleak.attacks.door import quiet
 from fedleak.audit.canary import PrivacyResult, measure
 from fedleak.audit.classifier import Classifier, Samples, divide, make_classifier
+from fedleak.audit.measured_loss import MeasuredLoss
 from fedleak.audit.setup import AS_DATA, Setup
 from fedleak.data import compose, draw
 from fedleak.errors import WithheldParameter
@@ -21,7 +22,6 @@ from fedleak.federated import Update, fedsgd
 from fedleak.federated.aggregation import plain_sum
 from fedleak.federated.algorithms import Client
 from fedleak.federated.defences import Defence, fit_defence, protect
-from fedleak.federated.losses import Loss, as_loss, differentiate, measure_factor
 from fedleak.metrics import counts
 from fedleak.privacy.claim import TINY, Privacy
 
@@ -65,10 +65,8 @@ class Case:
     aux: Samples
     knowledge: dict[str, Any]
     """Inputs of attacks besides update and model, by `fedleak.attacks.registry.INPUTS`."""
-    loss: Loss | None = None
-    """The clients' loss; None for the mean cross-entropy."""
-    loss_factor: float | None = 1.0
-    """The factor by which the clients' loss differs from the mean cross-entropy; None for any other loss."""
+    loss: MeasuredLoss
+    """The clients' loss."""
 
     @property
     def model(self) -> nn.Module:
@@ -94,7 +92,7 @@ class Case:
         setup = self.setup
         index = draw(self.clients, classes.flatten(1), generator).view(y.shape)
         x = models.as_inputs(self.clients.x[index], self.model)
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), self.loss.watch():
             torch.default_generator.manual_seed(seed)
             order = passes(setup.epochs, y.shape, generator)
             rounds = [
@@ -244,15 +242,5 @@ def prepare(setup: Setup, progress: bool = False) -> Case:
         "progress": progress,
         "defence": _simulated_defence(setup, classifier),
     }
-    loss = None if setup.loss is None else as_loss(copy.deepcopy(setup.loss))
-    factor = 1.0 if loss is None else _measure_factor(loss, logits, setup.batch_size)
-    return Case(setup, classifier, attacked, clients, aux, knowledge, loss, factor)
-
-
-def _measure_factor(loss: Loss, logits: Tensor, batch_size: int) -> float | None:
-    """Return a loss as a multiple of the mean cross-entropy, given some of the model's outputs ``[N, n]``."""
-    differentiate(loss, logits, torch.arange(len(logits)) % logits.shape[1])
-    ends_in_log_softmax = torch.allclose(logits.logsumexp(1), torch.zeros(()).to(logits), atol=1e-4)
-    probed = (lambda z, y: loss(z.log_softmax(1), y)) if ends_in_log_softmax else loss
-    with torch.random.fork_rng(devices=[]):
-        return measure_factor(probed, logits.shape[1], batch_size, logits.dtype)
+    loss = MeasuredLoss(setup.loss, classifier, logits, setup.batch_size)
+    return Case(setup, classifier, attacked, clients, aux, knowledge, loss)

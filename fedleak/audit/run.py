@@ -123,7 +123,7 @@ class Trials:
             forms=forms,
             guessed=list(zip(per_epoch, seeds, strict=False)),
             truth=trial.truth,
-            has_hard_labels=(case.loss_factor or 0.0) > 0,
+            has_hard_labels=(case.loss.factor or 0.0) > 0,
             is_altered=True,
             epochs=setup.epochs,
             texts=trial.x,
@@ -140,7 +140,9 @@ class Trials:
         case, setup = self.case, self.case.setup
         if setup.dp_sgd is not None:
             return "the clients run DP-SGD: judge it by its ε (--epsilon-above)"
-        factor = case.loss_factor
+        if case.loss.departure:
+            return case.loss.departure
+        factor = case.loss.factor
         if not factor or factor <= 0:
             return f"the clients' loss is {_describe_loss(case)}"
         others = [type(d).__name__ for d in setup.defences if not isinstance(d, PureNoise | Withhold | ClippedNoise)]
@@ -206,7 +208,7 @@ def _describe_loss(case: Case) -> str:
     if loss is None:
         return "mean cross-entropy"
     name = getattr(getattr(loss, "func", loss), "__name__", type(loss).__name__)
-    factor = "no multiple of" if case.loss_factor is None else f"{case.loss_factor:.3g} times"
+    factor = "no multiple of" if case.loss.factor is None else f"{case.loss.factor:.3g} times"
     return f"{name} ({factor} the mean cross-entropy)"
 
 

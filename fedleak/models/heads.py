@@ -80,11 +80,12 @@ def _head(model: nn.Module, name: str, layer: nn.Linear) -> Head:
     return untied if weight_name == untied.weight else Head(name, layer, weight_name)
 
 
-@torch.no_grad()
+@torch.enable_grad()
 def require_linear(name: str, layer: nn.Linear) -> None:
     """Raise `ValueError` if a trained layer with its own ``forward`` is not linear for two made-up inputs.
 
-    Some subclasses of `nn.Linear`, such as cosine and normalised layers, are not linear.
+    Some subclasses of `nn.Linear`, such as cosine and normalised layers, are not linear. The outputs are compared with
+    weight times inputs plus bias, and the weight's gradient with theirs.
     """
     if (type(layer).forward is nn.Linear.forward and "forward" not in vars(layer)) or not layer.weight.requires_grad:
         return
@@ -96,13 +97,23 @@ def require_linear(name: str, layer: nn.Linear) -> None:
             outputs = layer(x)
     except REFUSALS:
         return
-    has_shape = isinstance(outputs, Tensor) and outputs.shape == expected.shape
-    if not has_shape or (outputs - expected).abs().max() > MAX_ROUNDING * expected.abs().max():
+    is_linear = isinstance(outputs, Tensor) and outputs.shape == expected.shape and _is_near(outputs, expected)
+    if is_linear and outputs.requires_grad:
+        push = expected.detach().sin()
+        given, due = (
+            torch.autograd.grad(y, layer.weight, push, materialize_grads=True)[0] for y in (outputs, expected)
+        )
+        is_linear = _is_near(given, due)
+    if not is_linear:
         raise ValueError(
             f"the last layer, {name!r}, is no linear layer: {type(layer).__name__} has a forward of its own, whose "
-            "outputs are not its weight times its inputs plus its bias; gradients of such a layer do not have the form "
-            "that attacks on a last layer read"
+            "outputs are not its weight times its inputs plus its bias, or whose gradients are not theirs; gradients "
+            "of such a layer do not have the form that attacks on a last layer read"
         )
+
+
+def _is_near(values: Tensor, expected: Tensor) -> bool:
+    return bool((values - expected).abs().max() <= MAX_ROUNDING * expected.abs().max())
 
 
 def same_logits(outputs: Tensor, logits: Tensor) -> bool:

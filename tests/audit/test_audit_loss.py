@@ -35,6 +35,74 @@ def test_an_all_clear_needs_the_cross_entropy_times_a_factor(name):
     assert (verdict.status == "kept") == is_clear, verdict.why
 
 
+class Behind(nn.Module):
+    """Outputs that something behind the last layer may change; they are large."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.body, self.fc = function, nn.Linear(20, 32), nn.Linear(32, 4)
+        with torch.no_grad():
+            self.fc.weight.mul_(60)
+
+    def forward(self, x):
+        return self.function(self.fc(self.body(x).relu()))
+
+
+class Rolled(torch.autograd.Function):
+    """The identity, whose gradient has the classes in another order."""
+
+    @staticmethod
+    def forward(ctx, z):
+        return z.view_as(z)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.roll(1, dims=1)
+
+
+def clamped(z, y):
+    return F.cross_entropy(z.clamp(-10, 10), y)
+
+
+@pytest.mark.parametrize("steps", [{}, {"algorithm": "fedavg", "lr": 1e-3, "steps": 2}])
+@pytest.mark.parametrize(
+    ("function", "loss", "departs"),
+    [
+        (nn.Identity(), None, False),
+        (nn.Identity(), LOSSES["ten times"][0], False),
+        (lambda z: z.log_softmax(1), nn.NLLLoss(), False),
+        (nn.Identity(), clamped, True),
+        (Rolled.apply, None, True),
+        (lambda z: z.mul_(0.5), None, True),
+    ],
+    ids=["plain", "ten times", "log-softmax", "clamped in the loss", "other backward pass", "changed in place"],
+)
+def test_the_gradient_at_the_last_layer_is_measured_in_every_step(function, loss, departs, steps):
+    case = prepare(quick(model=Behind(function), loss=loss, **steps))
+    case.trial(0)
+    assert bool(case.loss.departure) == departs
+    assert (case.loss.factor is None) == departs
+    assert not any(module._forward_hooks for module in case.model.modules())
+
+
+def test_a_gradient_that_is_not_the_cross_entropys_is_no_all_clear():
+    report = audit(quick(model=Behind(Rolled.apply)), fast=True)
+    (verdict,) = guard.verdicts(report, guard.Limits(mean=1.0))
+    assert verdict.status == "not measurable"
+    assert "it departs by" in verdict.why
+
+
+def test_well_trained_models_do_not_depart():
+    """The gradients are those of rounding: 1 - p of a sample that is told apart by 30 logits."""
+    model = nn.Sequential(nn.Linear(20, 4), nn.LogSoftmax(1))
+    with torch.no_grad():
+        model[0].weight.copy_(30 * torch.eye(4, 20))
+    y = torch.arange(200) % 4
+    case = prepare(quick(model=model, shape=None, data=(torch.eye(20)[y] + 0.1 * torch.rand(200, 20), y)))
+    case.trial(0)
+    assert case.loss.departure == ""
+
+
 @pytest.mark.parametrize("steps", [{}, {"algorithm": "fedavg", "lr": 0.05, "steps": 2}])
 def test_clients_train_with_the_loss_that_they_have(steps):
     """Labels smoothed by 0.2 move the bias's gradient by 0.2 (share of the class - 1/4)."""

@@ -108,6 +108,20 @@ def test_a_head_with_a_custom_forward_is_refused():
             head(model)
 
 
+class Rounded(nn.Linear):
+    """A linear layer that rounds its weight's gradient to signs."""
+
+    def forward(self, x):
+        weight = self.weight * 1
+        weight.register_hook(torch.sign)
+        return nn.functional.linear(x, weight, self.bias)
+
+
+def test_a_head_with_another_backward_pass_is_refused():
+    with pytest.raises(ValueError, match="Rounded"):
+        head(nn.Sequential(nn.Linear(12, 20), nn.ReLU(), Rounded(20, 6)))
+
+
 class Bert(nn.Module):
     """Three embeddings, of which one takes the inputs, the smallest of all or neither smallest nor largest."""
 
