@@ -1,6 +1,7 @@
 """An audit as a guard for a CI, which fails closed: what no attack could read is never an all-clear."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,13 +123,14 @@ def list_cases(tables: Tables, each: bool = False) -> pd.DataFrame:
     """
     given = {name: tables.rows.get(name, value) for name, value in (("doubt", ""), ("open", False), ("private", False))}
     rows = tables.as_it_is.assign(case=_names(tables.as_it_is, each), **given)
-    unscored = _names(pd.DataFrame(tables.unlabelled, columns=["round", "node"]), each)
+    unscored = list(zip(_names(pd.DataFrame(tables.unscored), each), (u["why"] for u in tables.unscored), strict=True))
     cases = []
-    for case in dict.fromkeys([*rows["case"], *unscored]):
+    for case in dict.fromkeys([*rows["case"], *(name for name, _ in unscored)]):
         of_case = rows[rows["case"] == case]
         blind = of_case["attack"].isin(tables.guesses)
         guesses = of_case[blind].pivot(index="trial", columns="attack", values="iacc")
-        of = len(guesses) + unscored.count(case)
+        missing = [why for name, why in unscored if name == case]
+        of = len(guesses) + len(missing)
         deciding = [part for _, part in of_case[~blind].groupby("attack", sort=False) if 2 * len(part) >= of]
         means = [
             {"attack": part["attack"].iloc[0], "iacc": part["iacc"].mean(), "exact": part["exact"].mean()}
@@ -140,20 +142,24 @@ def list_cases(tables: Tables, each: bool = False) -> pd.DataFrame:
         ahead = max(means, key=lambda mean: mean["lead"], default=none)
         about = {**best, "lead": ahead["lead"], "ahead": ahead["attack"], "guess": guesses.mean().max()}
         about["seconds"] = of_case["seconds"].sum()
-        doubts = _list_doubts(tables, of_case[~blind], deciding, of, unscored.count(case))
+        doubts = _list_doubts(tables, of_case[~blind], deciding, of, missing)
         about["open"] = bool(of_case["open"].any()) and len(doubts) == 1
         about["private"] = bool(len(of_case)) and bool(of_case["private"].all())
         cases.append({"case": case, **about, "doubt": doubts[0] if doubts else ""})
     return pd.DataFrame(cases)
 
 
-def _list_doubts(tables: Tables, rows: pd.DataFrame, deciding: list[pd.DataFrame], of: int, unscored: int) -> list[str]:
-    """Return why low numbers of a case are no all-clear: what was not measured, recorded, or read."""
-    missing = tables.facts.get("dropped", [])
-    why = f" ({missing[0]})" if missing else ""
-    doubts = [f"{unscored} of {of} updates have no recorded labels{why}"] * bool(unscored)
+def _list_doubts(
+    tables: Tables, rows: pd.DataFrame, deciding: list[pd.DataFrame], of: int, missing: list[str]
+) -> list[str]:
+    """Return why low numbers of a case are no all-clear: what was not measured, recorded, or read.
+
+    `missing` says why each of its updates without a score has none.
+    """
+    dropped = "".join(f" ({why})" for why in tables.facts.get("dropped", [])[:1])
+    doubts = [f"{number} of {of} updates {why}{dropped}" for why, number in Counter(missing).items()]
     read = {trial for part in deciding for trial in part["trial"][part["fits"]]}
-    if left := of - unscored - len(read):
+    if left := of - len(missing) - len(read):
         doubts.append(f"no attack whose assumptions hold read {left} of {of} updates")
     doubts += [f"{name} failed: {error}" for name, error in tables.broken.items()]
     return [*doubts, *dict.fromkeys(doubt for doubt in rows["doubt"] if doubt)]
@@ -161,7 +167,7 @@ def _list_doubts(tables: Tables, rows: pd.DataFrame, deciding: list[pd.DataFrame
 
 def _names(table: pd.DataFrame, each: bool) -> list[str]:
     if "round" not in table:
-        return [f"update {t + 1}" for t in table["trial"]] if each else ["all updates"] * len(table)
+        return [f"update {t + 1}" for t in table.get("trial", ())] if each else ["all updates"] * len(table)
     who = zip(table["round"], table["node"], strict=True)
     return [f"round {number}" + (f", node {node}" if each else "") for number, node in who]
 

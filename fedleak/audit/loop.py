@@ -25,6 +25,9 @@ from fedleak.federated.defences import Defence, protections
 from fedleak.metrics import class_accuracy, instance_accuracy
 from fedleak.models.memory import unchanged
 
+UNLABELLED = "have no recorded labels"
+ROW = ("scenario", "attack", "trial", "seconds", "iacc", "cacc", "exact", "reason", "broke", "unmet", "fits", "proven")
+"""Columns of the outcomes, where there are none."""
 PRIOR = Adversary("no update", frozenset({Need.SAMPLE_COUNT, Need.AUXILIARY_DATA}))
 """The adversary of the baselines: it knows at most how often each class occurs."""
 PROVES_HARD_LABELS = ("iDLG",)
@@ -130,6 +133,7 @@ class Loop:
         self.updates, self.remedied = updates, remedied
         self.bar = tqdm(desc="audit", unit="attack", disable=None if progress else True, smoothing=0.1)  # not in a log
         self.rows: list[dict[str, Any]] = []
+        self.unscored: list[dict[str, Any]] = []
         self.words: WordsResult | None = None
         self.adversaries: dict[str, str] = {}
         self.untried: list[tuple[str, str]] = []
@@ -173,13 +177,17 @@ class Loop:
                     self._attack(observation)
 
     def _attack(self, observation: Observation) -> None:
-        update, remedied = observation.update(None), observation.number in self.remedied
+        update, remedied, first = observation.update(None), observation.number in self.remedied, len(self.rows)
         if remedied and not self.remedies:
             self._make_remedies(observation, update)
         attacks = sum(not attack.blind for attack in observation.attacks)
         self.bar.total = attacks * (self.updates + len(self.remedies) * len(self.remedied))
         self.rows += [observation.row(AS_IT_IS, blind) for blind in guess(observation)]
         self._attempt_all(AS_IT_IS, observation, update)
+        if all(math.isnan(row["iacc"]) for row in self.rows[first:]):
+            why = next((row["reason"] for row in self.rows[first:] if row["reason"]), "no attack applies")
+            why = UNLABELLED if observation.truth is None else f"could not be scored: {why}"
+            self.unscored.append({"trial": observation.number, **observation.about, "why": why})
         self.words = count_words(self.words, update, observation.classifier.model, observation.texts)
         for name, remedy in self.remedies.items() if remedied else ():
             self._attempt_all(name, observation, observation.update(remedy), remedy)
@@ -246,7 +254,7 @@ class Loop:
         untried = [*((name, why) for name, why in self.untried if name not in self.adversaries), *never]
         scenarios = [AS_IT_IS, *self.remedies]
         report = Report(facts, rows, scenarios, self.left_out, self.adversaries, untried, remarks)
-        report.words, report.broken = self.words, broken
+        report.words, report.broken, report.unscored = self.words, broken, self.unscored
         return report
 
 
@@ -270,7 +278,7 @@ def _summarise(
     A remark says how often and why an attack failed, and which of its assumptions were violated. Last come the attacks
     that failed to read more than half of the updates by an error of their own, with the error.
     """
-    attempts = pd.DataFrame(rows)
+    attempts = pd.DataFrame(rows, columns=None if rows else ROW)
     as_is = attempts[attempts["scenario"] == AS_IT_IS]
     worked = set(as_is.loc[as_is["reason"].isna(), "attack"])
     failed = as_is.dropna(subset="reason").groupby("attack", sort=False)["reason"].agg(list)

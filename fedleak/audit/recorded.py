@@ -18,7 +18,7 @@ from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Ad
 from fedleak.audit.canary import PrivacyResult
 from fedleak.audit.case import RUNS, Case, fresh, prepare
 from fedleak.audit.classifier import Classifier
-from fedleak.audit.loop import Loop, Observation, taking_part
+from fedleak.audit.loop import UNLABELLED, Loop, Observation, taking_part
 from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
 from fedleak.errors import likely
@@ -81,9 +81,9 @@ def audit_run(
     loop.run(chain([first], observations))
     facts["took"] = time.perf_counter() - started
     report = loop.report(first.classifier, facts)
-    report.unlabelled = [(entry.round, entry.node) for entry in run if entry.counts is None]
     noted = list_unrecorded(Path(folder), {(entry.round, entry.node) for entry in run})
-    report.unlabelled += dict.fromkeys((number, node) for number, node, _ in noted)
+    both = dict.fromkeys((number, node) for number, node, _ in noted)
+    report.unscored = [*report.unscored, *({"round": r, "node": node, "why": UNLABELLED} for r, node in both)]
     claims = Counter(entry.privacy for entry in run if entry.privacy is not None)
     report.privacy = [PrivacyResult(privacy, updates=updates) for privacy, updates in claims.items()]
     report.spent = spent(run)

@@ -113,8 +113,8 @@ class Tables:
         The claims of differential privacy, and what a canary shows of them.
     spent
         ε of each client over its rounds in a recorded run, the largest first.
-    unlabelled
-        Of a recorded run, round and node of each contribution without recorded labels, or known by its note alone.
+    unscored
+        Updates without a score, of an attack or a guess: ``trial``, or ``round`` and ``node``, and ``why``.
     verdicts
         Verdicts of `fedleak.audit.guard`, if there are limits.
     baseline
@@ -134,7 +134,7 @@ class Tables:
     words: WordsResult | None = None
     privacy: Sequence[PrivacyResult] = ()
     spent: Sequence[Spent] = ()
-    unlabelled: Sequence[tuple[int, str]] = ()
+    unscored: Sequence[dict[str, Any]] = ()
     verdicts: Sequence[Verdict] = ()
     baseline: dict[str, Any] | None = None
     broken: dict[str, str] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from torch import nn
 from fedleak.audit import Report, Setup, audit, audit_run, guard
 from fedleak.audit.guard import Limits
 from fedleak.audit.tables import WordsResult
+from fedleak.federated.restricted import Withhold
 from fedleak.privacy.claim import Privacy
 from fedleak.recording import read, write
 from fedleak.recording.contribution import UNMEASURED
@@ -240,6 +241,29 @@ def test_a_round_in_which_a_contribution_left_a_note_alone_is_not_measurable(run
         assert {verdict.case.partition(",")[0] for verdict in doubtful} == {f"round {first}"}
         assert all("no labels were shown" in verdict.why for verdict in doubtful)
         assert guard.exit_code(judged) == guard.NOT_MEASURABLE
+
+
+@pytest.mark.parametrize("defences", [[], [Withhold(["3.weight", "3.bias"])]])
+def test_updates_that_nobody_scores_are_not_measurable(defences, tmp_path):
+    setup = Setup(
+        model=network, shape=SHAPE, algorithm="fedavg", lr=1e-30, trials=2, remedy_trials=0, defences=defences
+    )
+    report = audit(setup, fast=True)
+    assert not report.measured
+    assert "Nothing is scored: 2 updates could not be scored: the update is zero" in report.to_markdown()
+    assert judge(report, mean=1.0) == ([("all updates", "not measurable")], guard.NOT_MEASURABLE)
+    assert len(guard.verdicts(report, Limits(each=1.0))) == 3
+
+
+def test_a_round_in_which_nothing_moved_is_in_every_output(invoke, run, setup_file, tmp_path):
+    for part in read(run):
+        before, after = part.states()
+        write(tmp_path / "run", part, before, before if part.round == 2 else after)
+    junit = tmp_path / "audit.xml"
+    words = (tmp_path / "run", "--setup", setup_file, "--fail-above", 1, "--junit", junit)
+    result = invoke(*words, ends=guard.NOT_MEASURABLE)
+    assert "fedleak: not measurable: round 2: 3 of 3 updates could not be scored: the update is zero" in result.stderr
+    assert statuses(junit) == (3, 0, 1)
 
 
 def test_a_client_whose_record_was_refused_is_named_with_the_reason(run, tmp_path):
