@@ -110,7 +110,13 @@ def _check_states(entry: Contribution, first: Contribution) -> None:
 
 
 def _merge_records(client: Contribution, server: Contribution) -> Contribution:
-    """Merge two records: the server's states and the client's facts, with the server's optimiser if it has none."""
+    """Merge two records: the server's states and the client's facts, with the server's optimiser if it has none.
+
+    Raises `ValueError` if a parameter has another shape in one of them.
+    """
+    received = _plain_shapes(server)
+    if other := sorted(n for n, shape in _plain_shapes(client).items() if received.get(n, shape) != shape):
+        raise ValueError(f"{server.path} is of another model than {client.path.name}: it differs in {other[0]!r}")
     failed = client.failed
     if (client.before, client.after) != (server.before, server.after) and not failed:
         pairs = zip(client.states(), server.states(), strict=True)
@@ -130,4 +136,12 @@ def _same(client: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> bool:
     first, second = (
         {plain_name(name): t for name, t in state.items() if not is_statistic(name)} for state in (client, server)
     )
-    return first.keys() == second.keys() and all(torch.equal(t, second[n].view_as(t)) for n, t in first.items())
+    if first.keys() != second.keys():
+        return False
+    # Clients turn counters of shape () into arrays of one element.
+    return all(torch.equal(t.flatten(), second[name].flatten()) for name, t in first.items())
+
+
+def _plain_shapes(part: Contribution) -> dict[str, torch.Size]:
+    shapes = scan(place(part.folder, part.before)).shapes
+    return {plain_name(name): shape for name, shape in shapes if not is_statistic(name)}

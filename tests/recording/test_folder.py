@@ -207,6 +207,13 @@ def test_a_measurement_holds_for_the_state_that_the_server_received(tmp_path):
     assert torch.equal(second.states()[1]["a.bias"], other["a.bias"])
 
 
+def test_two_records_of_two_models_are_named(tmp_path):
+    write(tmp_path, contribution(), *states())
+    write(tmp_path, contribution(seen_by="server"), *states(0, (2, 4)))
+    with pytest.raises(ValueError, match=r"server-a.json is of another model than client-a.json: .*'z.weight'"):
+        read(tmp_path)
+
+
 def test_a_part_of_a_model_goes_with_the_whole_of_others(tmp_path):
     write(tmp_path, contribution(), *states())
     write(tmp_path, contribution(node="b"), *({"z.weight": state["z.weight"]} for state in states()))
