@@ -294,8 +294,11 @@ def _describe(value: Any) -> str:
 
 
 def _as_rate(value: Any) -> float:
+    number = value.item() if isinstance(value, Tensor) and value.dim() == 0 else value  # as an optimiser may have it
+    if not isinstance(number, numbers.Real) or isinstance(number, bool):
+        raise ValueError(f"the learning rate is a number, not {value!r}")
     try:
-        rate = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else 0.0
+        rate = float(number)
     except OverflowError:
         rate = math.inf
     if not 0 < rate < math.inf:

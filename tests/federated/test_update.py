@@ -45,6 +45,10 @@ def test_gradients_and_states_give_the_same_update_with_uneven_batches(seed, siz
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+def test_a_rate_may_be_a_tensor_as_an_optimiser_has_it():
+    assert update(lr=torch.tensor(0.5)).lr == 0.5
+
+
 def test_the_clients_model_of_another_model_is_refused():
     for weight in (torch.zeros(3), torch.full((1, 3), float("nan"))):
         with pytest.raises(ValueError, match="'weight'"):
@@ -103,7 +107,9 @@ def test_what_is_withheld_is_named_and_the_rest_is_kept():
         ({"steps": 7}, "7 steps"),
         ({"samples": 10**9}, "1,000,000,000"),
         ({"lr": float("inf")}, "learning rate"),
-        ({"lr": "0.1"}, "learning rate"),
+        ({"lr": -0.1}, "learning rate is positive"),
+        ({"lr": "0.1"}, "learning rate is a number, not '0.1'"),
+        ({"lr": torch.ones(1)}, "learning rate is a number"),
         ({"tensors": [1]}, "tensors"),
         ({"tensors": {3: torch.zeros(1)}}, "names"),
         ({"kind": "delta"}, "lr"),
