@@ -48,7 +48,7 @@ class Classifier(NamedTuple):
         # Clients turn counters of shape () into arrays of one element.
         single = {n for n, t in state.items() if n in expected and t.numel() == expected[n].numel() == 1}
         shaped = {n: t.reshape(expected[n].shape) if n in single else t for n, t in state.items()}
-        is_part = shaped.keys() <= expected.keys() and not self.trained.isdisjoint(shaped)
+        is_part = shaped.keys() <= expected.keys() and not shaped.keys().isdisjoint(dict(model.named_parameters()))
         model.load_state_dict({**expected, **shaped} if is_part else shaped)
         return self._replace(model=model, head=models.head(model))
 

@@ -24,7 +24,7 @@ from fedleak.audit.setup import Setup
 from fedleak.errors import likely
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protect
-from fedleak.federated.update import unwrapped
+from fedleak.federated.update import unwrapped, without_frozen
 from fedleak.models import batch_dependent
 from fedleak.models.states import bare, last_matrix
 from fedleak.privacy.spending import spent
@@ -134,13 +134,13 @@ class Rounds:
         states: tuple[Mapping[str, Tensor], Mapping[str, Tensor]],
         classifier: Classifier,
     ) -> Observation:
-        case, weight = self.case, classifier.head.weight
+        case = self.case
         update = entry.update(states)
-        # Trained parameters, each once, and not a last layer that did not move.
+        # What moved was trained, whatever the set-up's model freezes; parameters alone, each once.
         tensors = unwrapped(update.tensors, classifier.model)
-        names = tensors.keys() if case is None else classifier.trained
-        unmoved = weight in tensors and not tensors[weight].any()
-        update = update.replace({k: t for k, t in tensors.items() if k in names and not (unmoved and k == weight)})
+        names = tensors.keys() if case is None else dict(classifier.model.named_parameters()).keys()
+        moved = without_frozen(tensors, classifier.model)
+        update = update.replace({name: tensor for name, tensor in moved.items() if name in names})
         seed = self.seed * 1_000_003 + number
         knowledge: dict[str, Any] = {"scheme": entry.scheme, "seed": seed, "batch_size": entry.batch_size}
         if case is not None:

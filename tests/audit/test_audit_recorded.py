@@ -88,7 +88,7 @@ def test_an_attack_that_reads_an_update_with_a_remedy_alone_is_no_baseline(tmp_p
     report = audit_run(tmp_path, Setup(model=network, shape=SHAPE, remedy_trials=2))
     assert report.guesses == ["random guess"]
     assert "RLG" in set(report.rows["attack"]) - set(report.as_it_is["attack"])
-    assert "**RLG**: RLG needs a gradient" in report.to_markdown()
+    assert "RLG**: the update is zero in every tensor" in report.to_markdown()
 
 
 def test_an_attack_that_fails_now_and_then_says_how_often(tmp_path):
@@ -112,6 +112,17 @@ def test_what_a_wrapper_puts_before_the_names_is_taken_off(run, report, tmp_path
     write(tmp_path, replace(read(run)[0], node="d"), *read(run)[0].states())
     with pytest.raises(ValueError, match=r"is of another model: .* begin with 'module.'"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("layer", [1, 3])
+def test_what_moved_is_attacked_though_the_set_ups_model_freezes_it(layer, run, report):
+    model = network()
+    model[layer].requires_grad_(False)
+    frozen = audit_run(run, Setup(model=model, shape=SHAPE, data=data(99), remedy_trials=0))
+    rows = report.rows.query("scenario == 'as it is'").reset_index(drop=True)
+    pd.testing.assert_frame_equal(
+        frozen.rows.drop(columns="seconds").reset_index(drop=True), rows.drop(columns="seconds")
+    )
 
 
 def test_attacks_that_know_the_scheme_are_told_of_momentum(tmp_path):
