@@ -54,11 +54,13 @@ def compare(m: Measurement, shown: Tensor, before: Mapping[str, Tensor], sent: M
     if m.failed or m.head is None:
         raise NotMeasurable(m.failed or NO_CROSS_ENTROPY)
     _compare_labels(shown, torch.cat([torch.empty(0, dtype=torch.long), *m.labels]), m.left_out)
-    changes = {n: (before[n].double() - t.to(before[n]).double()).cpu() for n, t in sent.items() if n in m.trained}
+    changes = {n: (before[n].double() - t.to(before[n]).double()).cpu() for n, t in sent.items() if n in m.parameters}
     total = float(sum(change.square().sum() for change in changes.values())) ** 0.5
     layer = dict(m.model.named_modules())[m.head]
     own = {id(p) for p in layer.parameters()}
-    head = [name for name, p in m.trained.items() if id(p) in own]
+    head = [name for name, p in m.parameters.items() if id(p) in own]
+    if untrained := [n for n, change in changes.items() if change.any() and not any(m.rules[n])]:
+        raise NotMeasurable(f"{untrained[0]} changed, and no step trained it")
     batches, decays = [labels for labels in m.labels if len(labels)], dict[str, float]()
     rates = {
         name: _compare_tensor(m, name, change, (before[name], sent[name]), decays)
@@ -66,9 +68,6 @@ def compare(m: Measurement, shown: Tensor, before: Mapping[str, Tensor], sent: M
         if max(change.norm(), m.total[name].norm() if name in m.total else 0.0)
         > (name not in head) * NEGLIGIBLE * total
     }
-    for name in (f"{m.head}.{n}".lstrip(".") for n, p in layer.named_parameters() if not p.requires_grad):
-        if name in sent and not torch.equal(before[name], sent[name]):
-            raise NotMeasurable(f"{name} changed and is not trained")
     if not rates:
         raise NotMeasurable("nothing that was trained has changed")
     # An attack takes all steps at one rate: that of plain SGD is `rate`, and a momentum's weights are its scheme's.

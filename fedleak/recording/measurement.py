@@ -1,10 +1,10 @@
 """Measure whether a client's change of a model is SGD's on the mean cross-entropy, on the client's own graph.
 
 When a backward pass reaches the outputs of the last layer, the gradient of the mean cross-entropy *of these outputs* is
-computed with respect to all trained parameters, by one more backward pass through the same graph. SGD's steps, as the
-optimiser declares them, are summed from these gradients. A round is *measured* if the state that leaves the client
-differs from the received one by a positive multiple of this sum, tensor by tensor. Whatever else takes part, such as
-another loss, a penalty, clipping, noise or another optimiser, is in the difference and in no list.
+computed with respect to all parameters that require one at that pass, by one more backward pass through the same graph.
+SGD's steps, as the optimiser declares them, are summed from these gradients. A round is *measured* if the state that
+leaves the client differs from the received one by a positive multiple of this sum, tensor by tensor. Whatever else
+takes part, such as another loss, a penalty, clipping, noise or another optimiser, is in the difference and in no list.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from fedleak.federated.update import is_statistic
 
 IGNORED = -100
 """Label of samples that PyTorch's cross-entropy ignores."""
@@ -63,12 +65,13 @@ class Measurement:
         self.model, self.optimiser = model, optimiser
         self.failed = failed
         self.head: str | None = None
-        self.trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.parameters = {name: p for name, p in model.named_parameters() if not is_statistic(name)}
+        """All that may be trained: which of them require a gradient may differ from step to step."""
         self.labels: list[Tensor] = []
         """Labels of each step, as read from the gradient of the head's outputs."""
         self.left_out = 0
         """Samples that the loss gave no gradient, as for an ignored label."""
-        self.rules: dict[str, list[Rule | None]] = {name: [] for name in self.trained}
+        self.rules: dict[str, list[Rule | None]] = {name: [] for name in self.parameters}
         """By parameter, the rules of the steps in `labels`; None where a step left it out."""
         self.total: dict[str, Tensor] = {}
         """By parameter, SGD's summed change by the gradients; it is subtracted."""
@@ -77,7 +80,7 @@ class Measurement:
         self._velocities: tuple[dict[str, Tensor], dict[str, Tensor]] = {}, {}  # of gradients, of decay
         self._pending: dict[str, Tensor] = {}  # gradients, summed over the samples since the last step
         self._labels: list[Tensor] = []
-        self._weights = {name: p.detach().clone() for name, p in self.trained.items()}  # after the last step
+        self._weights = {name: p.detach().clone() for name, p in self.parameters.items()}  # after the last step
         self._task, self._depth, self._is_busy = -1, 0, False
         self.steps, self.rule = 0, Rule(0.0)
         """Steps of the optimiser that had a gradient of the model, measured or not, and the latest rule with a rate."""
@@ -118,13 +121,13 @@ class Measurement:
         values = logits.flatten(0, -2).to(rows)
         certain = values.softmax(1).max(1).values > CERTAIN  # whose gradient may be rounded to 0
         labels = rows.argmin(1).where(rows.any(1), values.argmax(1).where(certain, IGNORED))
-        if not bool(rows.any()):
+        if not bool(rows.any()) or not any(p.requires_grad for p in self.parameters.values()):
             return
         self.head = name
         if not same_weights:
             self.failed = CHANGED_OTHERWISE
             return
-        if hooked := next((n for n, p in self.trained.items() if p._backward_hooks), ""):
+        if hooked := next((n for n, p in self.parameters.items() if p._backward_hooks), ""):
             self.failed = f"a hook may change the gradient of {hooked}"
             return
         if any(module._backward_hooks or module._backward_pre_hooks for module in self.model.modules()):
@@ -155,7 +158,7 @@ class Measurement:
         to_inputs = (errors @ weight.detach().to(errors)).view(inputs.shape)
         ends = (inputs, to_inputs), (weight, errors.T @ below), (bias, errors.sum(0))
         used = [(end, given.to(end)) for end, given in ends if end is not None and end.requires_grad]
-        named = {name: p for name, p in self.trained.items() if p.requires_grad}
+        named = {name: p for name, p in self.parameters.items() if p.requires_grad}
         outputs, given = zip(*used, strict=True)
         gradients = torch.autograd.grad(outputs, list(named.values()), given, retain_graph=True, allow_unused=True)
         samples = labels[labels != IGNORED].cpu()
@@ -168,7 +171,7 @@ class Measurement:
         self._labels.append(samples)
 
     def _has_same_weights(self) -> bool:
-        return all(torch.equal(p.detach(), self._weights[name]) for name, p in self.trained.items())
+        return all(torch.equal(p.detach(), self._weights[name]) for name, p in self.parameters.items())
 
     def _before_step(self, *_: Any) -> None:
         self._depth += 1  # hooks run for a subclass' step and again for the inherited one
@@ -178,10 +181,10 @@ class Measurement:
         if self._depth or bool(getattr(self.optimiser, "found_inf", None)):
             return
         rules = {id(p): read_rule(group) for group in self.optimiser.param_groups for p in group["params"]}
-        self._add_step({name: rules[id(p)] for name, p in self.trained.items() if id(p) in rules})
+        self._add_step({name: rules[id(p)] for name, p in self.parameters.items() if id(p) in rules})
 
     def _add_step(self, rules: Mapping[str, Rule]) -> None:
-        moving = {name: rule for name, rule in rules.items() if self.trained[name].grad is not None}
+        moving = {name: rule for name, rule in rules.items() if self.parameters[name].grad is not None}
         if moving:  # otherwise the step is of another model that shares the optimiser
             self.steps += 1
             self.rule = next((rule for name, rule in moving.items() if rule.lr), self.rule)
@@ -195,7 +198,7 @@ class Measurement:
             return
         samples = torch.cat([torch.empty(0, dtype=torch.long), *labels])
         self.labels.append(samples)
-        for name, p in self.trained.items():
+        for name, p in self.parameters.items():
             rule = rules.get(name)
             self.rules[name].append(rule)
             if rule is not None:
@@ -205,9 +208,12 @@ class Measurement:
                     self._move(self.decay, name, rule.weight_decay * self._weights[name], rule)
             self._weights[name].copy_(p.detach())
 
+    def gradients(self) -> dict[str, Tensor]:
+        """Return the gradients that are left at the parameters that require one now."""
+        return {n: p.grad for n, p in self.parameters.items() if p.requires_grad and p.grad is not None}
+
     def _has_gradients(self) -> bool:
-        gradients = (p.grad for p in reversed(self.trained.values()) if p.grad is not None)
-        return any(bool((g.to_dense() if g.is_sparse else g).any()) for g in gradients)
+        return any(bool((g.to_dense() if g.is_sparse else g).any()) for g in reversed(self.gradients().values()))
 
     def _move(self, totals: dict[str, Tensor], name: str, direction: Tensor | None, rule: Rule) -> None:
         """Add SGD's step along a direction, None for 0, to the sum of a parameter's changes."""
@@ -224,7 +230,7 @@ class Measurement:
 
     def make_gradient_step(self) -> None:
         """Count gradients that no step used as one step at the rate 1, for clients that share them."""
-        self._add_step(dict.fromkeys(self.trained, Rule(1.0)))
+        self._add_step(dict.fromkeys(self.gradients(), Rule(1.0)))
 
 
 def read_rule(group: Mapping[str, Any]) -> Rule:

@@ -168,10 +168,10 @@ class _Recorder:
             raise ValueError("no labels were shown: call `saw(y)` with each batch's")
         after = self.model.state_dict()
         if not m.steps:
-            gradients = {name: p.grad for name, p in m.trained.items() if p.grad is not None}
+            gradients = m.gradients()
             if not any(bool(gradient.any()) for gradient in gradients.values()):
                 raise ValueError(NO_STEP)
-            if all(torch.equal(p, self.before[name]) for name, p in m.trained.items()):
+            if all(torch.equal(p, self.before[name]) for name, p in m.parameters.items()):
                 after = {n: t - gradients[n] if n in gradients else t for n, t in after.items()}
             m.make_gradient_step()
         if sent is not None:

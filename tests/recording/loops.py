@@ -315,14 +315,21 @@ def _(model, optimiser, x, y, saw):
         plain(splits=1, epochs=3)(model, optimiser, x[part], y[part], lambda _: None)
 
 
-@loop("FedRep, one optimiser")
+def all_of(model):
+    return torch.optim.SGD(model.parameters(), RATE)
+
+
+def frozen(part):
+    return lambda: (m := mlp(), m[part].requires_grad_(False))[0]
+
+
+@loop("FedRep, one optimiser", network=frozen(2), optimiser=all_of)
 def _(model, optimiser, x, y, saw):
-    """The head is trained first, then the body, on the same samples."""
+    """The head is trained first, then the body, on the same samples; the last round has left the body trainable."""
     for trained in (2, 0):
         model.requires_grad_(False)
         model[trained].requires_grad_(True)
         plain(splits=4)(model, optimiser, x, y, saw)
-    model.requires_grad_(True)
 
 
 @loop("a batch that is left out")
@@ -345,8 +352,21 @@ def _(model, optimiser, x, y, saw):
 add("no bias", network=lambda: Parts(simple, lambda: nn.Linear(32, CLASSES, bias=False)))
 add("batch norm and dropout", network=sequential(lambda: nn.BatchNorm1d(32), lambda: nn.Dropout(0.5)))
 add("a bias in front of batch norm", optimiser=Optimisers(lr=0.1), network=sequential(lambda: nn.BatchNorm1d(32)))
-add("a frozen body", network=lambda: (m := mlp(), m[0].requires_grad_(False))[0])
-add("a frozen head", network=lambda: (m := mlp(), m[2].requires_grad_(False))[0])
+add("a frozen body", network=frozen(0))
+add("a frozen head", network=frozen(2))
+thaw = lambda m, _: m.requires_grad_(True)
+add("a body that thaws", False, network=frozen(0), optimiser=all_of, after=thaw)
+add("a head that thaws", network=frozen(2), optimiser=all_of, after=thaw, epochs=8)
+
+
+@torch.no_grad()
+def shrink(model, _):
+    for p in model.parameters():
+        p.mul_(1 if p.requires_grad else 0.99)
+
+
+add("a frozen head that shrinks", False, network=frozen(2), after=shrink)
+add("a frozen body that shrinks", False, network=frozen(0), after=shrink)
 add("a tied head", network=lambda: (torch.manual_seed(0), Tied("embed"))[1], forward=lambda m, x: m((6 * x).long()))
 add(
     "features, projection, logits",

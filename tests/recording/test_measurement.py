@@ -33,6 +33,9 @@ def test_a_round_is_measured_and_shows_its_labels_if_it_is_sgd_on_the_cross_entr
     part = recorded(tmp_path, LOOPS[name])
     assert (not part.failed) == LOOPS[name].measured, part.failed
     assert (part.scheme is not None) == LOOPS[name].measured
+    before, after = part.states()
+    moved = {n for n, _ in LOOPS[name].network().named_parameters() if not before[n].equal(after[n])}
+    assert part.failed or moved <= part.scales.keys()
 
     if part.failed or name in UNCLEAR_OUTPUTS:
         return
