@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from fedleak.attacks.contest import Attempt, attempt, contest, entrants, view
-from fedleak.attacks.registry import ADVERSARIES, Adversary, Attack, Need, all_attacks
+from fedleak.attacks.registry import ADVERSARIES, WHITE_BOX, Adversary, Attack, Need, all_attacks
 from fedleak.attacks.result import Prepared, Result
 from fedleak.audit.case import Case
 from fedleak.audit.classifier import Classifier
@@ -110,6 +110,13 @@ def score(counts: Tensor, truth: Tensor) -> dict[str, float]:
         "cacc": class_accuracy(counts, truth).mean().item(),
         "exact": (counts == truth).all(-1).double().mean().item(),
     }
+
+
+def less_than_server(adversary: Adversary, update: Update, model: nn.Module) -> str:
+    """Return what an adversary lacks that every server has, the model and all that is shared; "" if nothing."""
+    missing = view(WHITE_BOX, update, model).has - adversary.has
+    lacks = "; ".join(need.value for need in Need if need in missing)
+    return lacks and f"the adversary '{adversary.name}' lacks what the server has: {lacks}"
 
 
 def taking_part(classifier: Classifier, case: Case | None, samples: int) -> list[Attack]:

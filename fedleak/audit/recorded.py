@@ -18,7 +18,7 @@ from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Ad
 from fedleak.audit.canary import PrivacyResult
 from fedleak.audit.case import RUNS, Case, fresh, prepare
 from fedleak.audit.classifier import Classifier
-from fedleak.audit.loop import UNLABELLED, Loop, Observation, taking_part
+from fedleak.audit.loop import UNLABELLED, Loop, Observation, less_than_server, taking_part
 from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
 from fedleak.errors import likely
@@ -155,8 +155,9 @@ class Rounds:
             return update if remedy is None else protect(update, fresh(remedy, self.seed + number))
 
         truth = entry.truth(classifier.n_classes)
-        doubt = NO_MODEL if case is None else entry.failed
-        about = {"round": entry.round, "node": entry.node, "open": entry.is_open, "private": entry.privacy is not None}
+        less = NO_MODEL if case is None else less_than_server(self.adversary, update, classifier.model)
+        about = {"round": entry.round, "node": entry.node, "private": entry.privacy is not None}
+        about |= {"doubt": less or entry.failed, "open": entry.is_open and not less}
         return Observation(
             number=number,
             classifier=classifier,
@@ -168,7 +169,7 @@ class Rounds:
             truth=None if truth is None else truth[None],
             has_hard_labels=not entry.failed,
             is_altered=entry.privacy is not None,
-            about={**about, "doubt": doubt},
+            about=about,
         )
 
 

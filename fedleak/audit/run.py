@@ -15,7 +15,7 @@ from fedleak import models
 from fedleak.attacks.contest import EXPECTED_FAILURES, contest, view
 from fedleak.attacks.registry import Attack, all_attacks, get
 from fedleak.audit.case import Case, Trial, prepare
-from fedleak.audit.loop import Loop, Observation, taking_part
+from fedleak.audit.loop import Loop, Observation, less_than_server, taking_part
 from fedleak.audit.report import Report
 from fedleak.audit.setup import Setup
 from fedleak.audit.tables import AS_IT_IS, ImageResult
@@ -52,8 +52,9 @@ def audit(setup: Setup, *, progress: bool = False, fast: bool = False) -> Report
     source = Trials(case, loop, fast)
     loop.run(source.observe(number) for number in range(setup.trials))
     doubt = source.doubt()
+    less = less_than_server(setup.attacker, source.first_update, case.model)
     for row in loop.rows:
-        row["doubt"] = doubt
+        row["doubt"] = less or doubt
     report = loop.report(case.classifier, {**_describe(case, source.first_update), "doubts": doubt})
     if (claimed := setup.claim(len(source.first_update.tensors))) is not None:
         report.privacy = [case.canary(claimed)]

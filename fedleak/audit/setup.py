@@ -71,7 +71,8 @@ class Setup:
         Labels of a batch: one of `fedleak.data.COMPOSITIONS`, or ``"data"``: drawn as often as they are in the data.
         The default is a client whose data are skewed: half of one class, a quarter of another, the rest of any.
     adversary
-        One of `fedleak.attacks.registry.ADVERSARIES` or its name. Default: the strongest.
+        One of `fedleak.attacks.registry.ADVERSARIES` or its name. Default: the strongest. One without the model, or
+        without all that is shared, can show a leak, but keeps no limit.
     clients
         Clients under secure aggregation, of which the server sees the sum; 1: it sees every update.
     auxiliary

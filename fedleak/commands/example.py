@@ -33,7 +33,8 @@ setup = Setup(
     # How a batch's labels are made up: half of one class and a quarter of another ("unbalanced"), "balanced", "single",
     # "permuted", "subclassed", or as often as the data hold them ("data").
     composition="unbalanced",
-    # Who attacks; by default whoever can do most. "shared gradients", "white-box model", "auxiliary knowledge".
+    # Who attacks; by default whoever can do most. "shared gradients" (which keeps no limit, as the server has the
+    # model), "white-box model", "auxiliary knowledge".
     # adversary="white-box model",
     # clients=10,  # secure aggregation over ten clients: the server sees their sum alone, and may cheat with its models
     trials=20,  # updates that are attacked

@@ -217,6 +217,39 @@ def test_without_the_servers_model_nothing_is_kept(invoke, run, tmp_path):
     invoke(run, "--fail-above", 0, ends=1)  # a leak is one all the same
 
 
+def test_assumed_training_does_not_replace_the_servers_model(invoke, run, tmp_path):
+    for part in read(run):
+        write(tmp_path / "server", replace(part, seen_by="server", failed=UNMEASURED), *part.states())
+    result = invoke(tmp_path / "server", "--fail-above", 1, "--assume", "training", ends=3)
+    assert "pass --setup: the server has the model" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("adversary", "withheld", "status"),
+    [
+        ("white-box model", [], "kept"),
+        ("shared gradients", [], "not measurable"),
+        ("white-box model, last layer withheld", [], "not measurable"),
+        ("white-box model, last layer withheld", ["3.weight", "3.bias"], "kept"),
+    ],
+)
+def test_less_than_a_server_has_keeps_nothing(run, adversary, withheld, status):
+    setup = Setup(
+        model=network,
+        shape=SHAPE,
+        trials=3,
+        batch_size=8,
+        remedy_trials=0,
+        adversary=adversary,
+        defences=[Withhold(withheld)] if withheld else [],
+    )
+    reports = [audit(setup, fast=True)] if withheld else [audit(setup, fast=True), audit_run(run, setup)]
+    for report in reports:
+        judged = guard.verdicts(report, Limits(mean=1.0))
+        assert {verdict.status for verdict in judged} == {status}
+        assert all(("lacks what the server has" in verdict.why) == (status != "kept") for verdict in judged)
+
+
 def test_a_private_round_is_judged_by_its_epsilon(run, tmp_path):
     privacy, setup = Privacy(neighbours="client", history=((1.0, 1.0, 1),)), Setup(model=network, shape=SHAPE)
     for part in read(run):
