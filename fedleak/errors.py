@@ -1,13 +1,16 @@
 """The package's exceptions; other mistakes of a caller raise `ValueError`."""
 
+import math
 import operator
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 WRAPPERS = ("module.", "_orig_mod.", "_module.")
 """Prefixes that DataParallel, torch.compile and Opacus add to every name of a model's state."""
@@ -74,15 +77,42 @@ class DataNotFound(FileNotFoundError):
     """A data set is not available; the message has the places that were searched and the remedy."""
 
 
-def whole_number(what: str, value: Any, least: int | None = 1) -> int:
-    """Return a value as an int; raise `ValueError` for other than a whole number from `least` on, and for a bool."""
+SEEDS = (-(2**63), 2**64 - 1)
+"""The smallest and the largest seed of PyTorch's generators."""
+
+
+def is_of(value: Any, kind: Any) -> bool:
+    """Return whether a value is of an annotated type: a class, union, tuple, sequence, function or protocol of one.
+
+    A bool is no number, a string no sequence, and a list may be a tuple. A class is a function if its arguments are
+    none, as it makes something then.
+    """
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return any(is_of(value, part) for part in parts)
+    if origin is tuple:
+        return isinstance(value, tuple | list) and len(value) == len(parts) and all(map(is_of, value, parts))
+    if origin is Sequence:
+        return isinstance(value, Sequence) and not isinstance(value, str) and all(is_of(v, parts[0]) for v in value)
+    if origin is Callable or getattr(kind, "_is_protocol", False):
+        return callable(value) and (parts[:1] == ([],) or not isinstance(value, type))
+    if kind in (int, float):
+        return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
+def whole_number(what: str, value: Any, least: int | None = 1, most: int | None = None) -> int:
+    """Return a value as an int; `ValueError` for other than a whole number from `least` to `most`, and for a bool."""
     try:
         number = operator.index(value)
     except TypeError:
         number = None
-    if number is None or isinstance(value, bool) or (least is not None and number < least):
-        at_least = "" if least is None else f", at least {least}"
-        raise ValueError(f"{what} is a whole number{at_least}; got {value!r}")
+    low, high = -math.inf if least is None else least, math.inf if most is None else most
+    if number is None or isinstance(value, bool) or not low <= number <= high:
+        bounds = "".join(
+            f", at {end} {bound}" for end, bound in (("least", least), ("most", most)) if bound is not None
+        )
+        raise ValueError(f"{what} is a whole number{bounds}; got {value!r}")
     return number
 
 

@@ -29,7 +29,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from fedleak.attacks.plausible import Examination, examine
 from fedleak.attacks.result import Prepared
 from fedleak.data import Images
-from fedleak.errors import whole_number
+from fedleak.errors import SEEDS, whole_number
 from fedleak.federated import Update
 from fedleak.federated.update import is_zero, unwrapped, without_frozen
 from fedleak.models import head
@@ -113,9 +113,10 @@ def refused_inputs_named(model: nn.Module, data: Sequence[Images]) -> Iterator[N
 
 
 def given_seed(options: Mapping[str, Any]) -> int:
-    """Return an attack's option ``seed``, the first of several, by default 0; `ValueError` for no whole numbers."""
+    """Return an attack's option ``seed``, the first of several, by default 0; `ValueError` for what is no seed."""
     seed = options.get("seed", 0)
-    seeds = [whole_number("seed", one, None) for one in (seed if isinstance(seed, list | tuple | range) else [seed])]
+    several = isinstance(seed, list | tuple | range)
+    seeds = [whole_number("seed", one, *SEEDS) for one in (seed if several else [seed])]
     return seeds[0] if seeds else 0
 
 

@@ -1,20 +1,19 @@
 """The audited setting: `Setup`, described by the user and checked before anything runs."""
 
 import math
-import numbers
 import runpy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from torch import Tensor, nn
 
 from fedleak.attacks.registry import WITH_AUXILIARY, Adversary, adversary_of
 from fedleak.data import COMPOSITIONS, Images
-from fedleak.errors import own_code, whole_number
+from fedleak.errors import is_of, own_code, whole_number
 from fedleak.federated import Scheme
 from fedleak.federated.algorithms import SCHEMES
 from fedleak.federated.defences import ClippedNoise, Defence, PureNoise, Sparsification
@@ -24,6 +23,23 @@ from fedleak.privacy.claim import DELTA, DPSGD, Privacy
 
 FEDSGD = "fedsgd"
 AS_DATA = "data"
+MOST_SEED = 2**27 - 1
+"""Largest seed: those that are derived from it fit into 64 bits."""
+WORDS = {
+    "model": "an nn.Module or a function that makes one",
+    "shape": "the sizes of one input, such as (3, 32, 32)",
+    "lr": "a number",
+    "momentum": "a number",
+    "regularisation": "a number",
+    "loss": "a function or a module, say nn.CrossEntropyLoss()",
+    "defences": "a list of instances, say [PureNoise(sigma=0.01, seed=0), Withhold(['fc.weight', 'fc.bias'])]",
+    "dp_sgd": "a DPSGD",
+    "claimed": "a pair (ε, δ)",
+    "data": "Images or a pair of tensors (x, y)",
+    "adversary": "an Adversary, or the name of one",
+    "name": "a string",
+}
+"""What the fields are whose types are compared with their annotations."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,8 +52,8 @@ class Setup:
     ----------
     model
         A classifier whose outputs are those of an `nn.Linear`, or a function without arguments that makes one. It is
-        copied, and used with its weights and in its mode (training or evaluation); frozen parameters
-        (``requires_grad=False``) are neither trained nor shared.
+        copied, without wrappers such as DataParallel, and used with its weights and in its mode (training or
+        evaluation); frozen parameters (``requires_grad=False``) are neither trained nor shared.
     shape
         Shape of one input, such as ``(3, 32, 32)``, or ``(L,)`` for a text. Default: that of the data, or inferred
         from the model.
@@ -84,7 +100,7 @@ class Setup:
     images
         Iterations of ONE image inversion; 0 for none.
     seed
-        Random seed of everything.
+        Random seed of everything, from 0 to `MOST_SEED`.
     name
         Name of the set-up in the report. Default: the model's class.
     """
@@ -114,23 +130,21 @@ class Setup:
     name: str = ""
 
     def __post_init__(self) -> None:
-        if not callable(self.model):
-            raise ValueError(f"model is an nn.Module or a function that makes one, not {self.model!r}")
         for what in ("batch_size", "steps", "epochs", "clients", "auxiliary", "trials", "remedy_trials", "images"):
             whole_number(what, getattr(self, what), 0 if what in ("remedy_trials", "images") else 1)
-        for what in ("lr", "momentum", "regularisation"):
-            if not isinstance(getattr(self, what), numbers.Real):
-                raise ValueError(f"{what} is a number, got {getattr(self, what)!r}")
-        whole_number("seed", self.seed, None)
+        whole_number("seed", self.seed, 0, MOST_SEED)
+        kinds = get_type_hints(Setup)
+        for what, words in WORDS.items():
+            if not is_of(getattr(self, what), kinds[what]):
+                raise ValueError(f"{what} is {words}; got {getattr(self, what)!r}")
         if self.algorithm == FEDSGD and (self.steps, self.epochs) != (1, 1):
             given = f"steps={self.steps}, epochs={self.epochs}"
             raise ValueError(f"FedSGD has one local step, got {given}: choose algorithm='fedavg'")
-        if self.loss is not None and (isinstance(self.loss, type) or not callable(self.loss)):
-            raise ValueError(f"loss is a function or a module, say nn.CrossEntropyLoss(), not {self.loss!r}")
+        if self.algorithm == FEDSGD and (self.momentum or self.regularisation):
+            raise ValueError("FedSGD has no momentum and no regularisation: choose one of the other algorithms")
         if self.dp_sgd is not None and (self.algorithm != FEDSGD or self.loss is not None):
             raise ValueError("dp_sgd is one step's gradient of the mean cross-entropy: algorithm='fedsgd', and no loss")
-        is_pair = isinstance(self.claimed, Sequence) and len(self.claimed) == 2
-        if self.claimed is not None and not (is_pair and self.claimed[0] >= 0 and 0 <= self.claimed[1] < 1):
+        if self.claimed is not None and not (self.claimed[0] >= 0 and 0 <= self.claimed[1] < 1):
             raise ValueError(f"claimed is a pair (ε, δ), at least 0 and in [0, 1); got {self.claimed}")
         for what, value, names in (
             ("algorithm", self.algorithm, (FEDSGD, *SCHEMES)),
@@ -138,16 +152,7 @@ class Setup:
         ):
             if value not in names:
                 raise ValueError(f"unknown {what} {value!r}; there are: {', '.join(names)}")
-        pair = isinstance(self.data, tuple | list) and [isinstance(part, Tensor) for part in self.data] == [True, True]
-        if not (self.data is None or isinstance(self.data, Images) or pair):
-            raise ValueError(f"data are Images or a pair of tensors (x, y), not {type(self.data).__name__}")
         object.__setattr__(self, "defences", tuple(self.defences))
-        for defence in self.defences:
-            if isinstance(defence, type) or not callable(defence):
-                raise ValueError(
-                    f"unknown defence {defence!r}: give instances, say PureNoise(sigma=0.01, seed=0), Sparsification("
-                    "discard=0.9) or Withhold(['fc.weight', 'fc.bias'])"
-                )
         _ = self.scheme, self.attacker  # both refuse what does not fit
 
     def claim(self, tensors: int) -> Privacy | None:

@@ -43,6 +43,14 @@ def test_names_that_wrappers_make_are_read_by_labels_and_images():
     assert dlg.reconstruct(wrapped, nn.DataParallel(model), iterations=1).equal(image)
 
 
+@pytest.mark.parametrize("seed", [2**64, -(2**63) - 1, True, 0.5])
+def test_what_is_no_seed_is_refused_by_every_attack(seed):
+    model = network()
+    for recover in (llg.recover, zlg.recover, dlg.reconstruct):
+        with pytest.raises(ValueError, match="seed is a whole number"):
+            recover(sample(model), model, seed=seed)
+
+
 def test_only_library_wrappers_are_taken_off():
     model = network()
     wrapper = nn.DataParallel(nn.DataParallel(model))

@@ -10,15 +10,23 @@ from torch import nn
 from fedleak.attacks.registry import MALICIOUS_AGGREGATOR, WITH_AUXILIARY
 from fedleak.audit import Setup, audit
 from fedleak.audit.case import prepare
+from fedleak.audit.setup import MOST_SEED
 from fedleak.data import load
+from fedleak.federated.defences import PureNoise
 from fedleak.federated.restricted import Withhold
 from fedleak.privacy.claim import DPSGD
 
-NUMBERS = {"batch_size": 0, "trials": 2.5, "remedy_trials": -1, "seed": 1.5, "lr": "0.1", "claimed": 3.0}
-OTHERS = {"model": "resnet18", "algorithm": "fedsam", "composition": "skewed", "adversary": "mallory"}
+NOISE = PureNoise(sigma=0.01, seed=0)
+WRONG = [
+    *(("batch_size", 0), ("trials", 2.5), ("remedy_trials", -1), ("lr", "0.1"), ("lr", True), ("claimed", 3.0)),
+    *(("seed", 1.5), ("seed", -5), ("seed", 2**62), ("claimed", ("a", "b")), ("shape", 20), ("shape", "20")),
+    *(("model", "resnet18"), ("algorithm", "fedsam"), ("algorithm", ["fedsgd"]), ("composition", "skewed")),
+    *(("adversary", "mallory"), ("adversary", 1), ("dp_sgd", 1.0), ("defences", NOISE), ("defences", None)),
+    *(("defences", [PureNoise]), ("defences", [None]), ("name", 3), ("momentum", 0.9), ("regularisation", 0.1)),
+]
 
 
-@pytest.mark.parametrize(("name", "value"), (NUMBERS | OTHERS).items())
+@pytest.mark.parametrize(("name", "value"), WRONG)
 def test_a_set_up_refuses_a_value_and_names_it(name, value):
     with pytest.raises(ValueError, match=name):
         Setup(**{"model": mlp(), name: value})
@@ -29,7 +37,7 @@ def test_a_set_up_refuses_a_value_and_names_it(name, value):
     [
         ({"steps": 3}, "choose algorithm='fedavg'"),
         ({"algorithm": "fedavg", "momentum": 0.9}, "momentum is in"),
-        ({"defences": ["noise"]}, "unknown defence 'noise': give instances"),
+        ({"defences": ["noise"]}, "defences is a list of instances, say .PureNoise"),
         ({"adversary": MALICIOUS_AGGREGATOR}, "say of how many clients"),
         ({"claimed": (-1.0, 1e-5)}, "claimed is a pair"),
         ({"algorithm": "fedavg", "dp_sgd": DPSGD(noise_multiplier=1.0, max_grad_norm=1.0)}, "algorithm='fedsgd'"),
@@ -38,6 +46,13 @@ def test_a_set_up_refuses_a_value_and_names_it(name, value):
 def test_a_set_up_refuses_what_does_not_go_together(changes, message):
     with pytest.raises(ValueError, match=message):
         Setup(**{"model": mlp(), **changes})
+
+
+def test_the_largest_seed_can_be_used():
+    setup = Setup(
+        model=mlp(), shape=(3, 8, 8), batch_size=4, trials=1, remedy_trials=1, seed=MOST_SEED, defences=[NOISE]
+    )
+    assert audit(setup, fast=True).measured
 
 
 def test_the_strongest_adversary_is_the_default():
