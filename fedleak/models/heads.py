@@ -1,10 +1,13 @@
 """Find the last fully connected layer of a model, and its inputs."""
 
+from collections.abc import Iterable
+from dataclasses import is_dataclass
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from fedleak.models.inputs import REFUSALS, dummy_inputs, run, watched
 from fedleak.models.memory import remembered
@@ -157,13 +160,27 @@ def adds_up(model: nn.Module, layer: nn.Linear, x: Tensor) -> bool:
     return ratio is not None and torch.allclose(ratio, torch.ones_like(ratio), atol=1e-4)
 
 
+def _are_among(y: Tensor, outputs: Any) -> bool:
+    """Return whether a layer's outputs are a tensor that the model returns, or one of several."""
+    parts = vars(outputs) if is_dataclass(outputs) else outputs
+    tensors = [part for part in tree_leaves(parts) if isinstance(part, Tensor) and part.is_floating_point()]
+    return any(same_logits(y, tensor) for tensor in tensors if tensor.dim())
+
+
 def _require_logits(model: nn.Module, name: str, layer: nn.Linear) -> None:
-    """Raise `ValueError` if, for a made-up input, the named layer's outputs have the logits' shape and differ."""
+    """Raise `ValueError` if, for a made-up input, the outputs of the layer of this name are none of the model's."""
     outputs: list[Tensor] = []
     with watched({name: layer}, lambda _, __, y: outputs.append(y)):
         x, logits = next(((x, y) for x in dummy_inputs(model) if (y := run(model, x)) is not None), (None, None))
     last = outputs[-1] if outputs else None
-    if x is None or last is None or not isinstance(logits, Tensor):
+    if x is None or last is None:
+        return
+    if not isinstance(logits, Tensor):
+        if layer.weight.requires_grad and not _are_among(last, logits):  # to a frozen one adapters may add
+            raise ValueError(
+                f"the outputs of {name!r}, which model.head_name names, are not among those that the model returns in "
+                f"a {type(logits).__name__}: name the layer that makes the logits"
+            )
         return
     if last.shape[-1] != logits.shape[-1]:
         raise ValueError(
@@ -180,7 +197,6 @@ def _require_logits(model: nn.Module, name: str, layer: nn.Linear) -> None:
 
 
 def _find_head_name(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
-    advice = f"name the layer: model.head_name = one of {_join_names(linears)}"
     outputs: dict[str, Tensor] = {}
     with watched(linears, lambda name, _, y: outputs.update({name: y})):
         passes = ((x, run(model, x)) for x in dummy_inputs(model))
@@ -192,15 +208,19 @@ def _find_head_name(model: nn.Module, linears: dict[str, nn.Linear]) -> str:
         reason = "the inputs made up for it" if noted is None else f"inputs of model.input_shape, {tuple(noted)}"
         raise ValueError(
             f"which layer makes the outputs is not known: the model does not take {reason}. Note the shape of one "
-            f"input, such as model.input_shape = (C, H, W), pass it where shape= is an option, or {advice}"
+            f"input, such as model.input_shape = (C, H, W), pass it where shape= is an option, or name the layer: "
+            f"model.head_name = one of {_join_names(linears)}"
         )
     if not isinstance(logits, Tensor) or logits.dim() != 2:
         output_kind = f"a tensor {list(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        named = [name for name, y in outputs.items() if _are_among(y, logits)]
+        advice = f"name the layer: model.head_name = one of {_join_names(named)}"
+        advice = advice if named else "wrap it in a module whose forward returns the logits of one layer"
         raise ValueError(f"a classifier gives one tensor of logits [N, n], this model {output_kind}; {advice}")
     matching_layers = [name for name, y in outputs.items() if same_logits(y, logits)]
     matching_layers = matching_layers or [n for n, layer in linears.items() if adds_up(model, layer, x)]
     if not matching_layers:
-        raise ValueError(_explain_missing_head(model, linears, outputs, x, logits) + f", or {advice}")
+        raise ValueError(_explain_missing_head(model, linears, outputs, x, logits))
     return matching_layers[-1]
 
 
@@ -224,12 +244,12 @@ def _explain_missing_head(
             )
     return (
         "the last layer has to be linear: the model's outputs are not those of a fully connected layer. Return "
-        "logits, without a softmax"
+        "logits, without a softmax, a temperature or a prior behind them"
     )
 
 
-def _join_names(linears: dict[str, nn.Linear]) -> str:
-    names = [repr(name) for name in linears]
+def _join_names(layers: Iterable[str]) -> str:
+    names = [repr(name) for name in layers]
     return ", ".join(names if len(names) < 6 else [names[0], "…", *names[-4:]])
 
 

@@ -1,5 +1,7 @@
 """Other people's models: the head is where the outputs come from, or the reason why nobody can tell is given."""
 
+import dataclasses
+
 import pytest
 import torch
 from networks import Text, Two, Wrapped
@@ -71,10 +73,35 @@ def test_two_heads_are_told_apart_by_name_only():
         head(model, "body.0")
 
 
-@pytest.mark.parametrize("function", [lambda z: z.softmax(1), lambda z: z.tanh(), lambda z: z[:, :4]])
-def test_outputs_that_are_no_layers_are_refused(function):
-    with pytest.raises(ValueError, match="softmax"):
-        head(Behind(function))
+OTHERS = [lambda z: z.softmax(1), lambda z: z.tanh(), lambda z: z[:, :4], lambda z: z / 2]
+
+
+@pytest.mark.parametrize("function", OTHERS)
+def test_outputs_that_are_no_layers_are_refused_without_vain_advice(function):
+    model = Behind(function)
+    with pytest.raises(ValueError, match="softmax") as refused:
+        head(model)
+    assert "head_name" not in str(refused.value)
+    for name in ("body", "fc"):
+        with pytest.raises(ValueError, match="head_name"):
+            head(model, name)
+
+
+@dataclasses.dataclass
+class Output:
+    logits: torch.Tensor
+
+
+@pytest.mark.parametrize("pack", [lambda z: {"logits": z}, lambda z: (z.sum(), [z]), Output])
+def test_a_name_is_of_a_layer_whose_outputs_the_model_returns(pack):
+    model = Behind(pack)
+    with pytest.raises(ValueError, match=r"model\.head_name = one of 'fc'$"):
+        head(model)
+    assert head(model, "fc").layer is model.fc
+    with pytest.raises(ValueError, match=r"'body', which model\.head_name names, are not among"):
+        head(model, "body")
+    with pytest.raises(ValueError, match="wrap it in a module"):
+        head(Behind(lambda z: {"probabilities": z.softmax(1)}))
 
 
 def test_input_shapes_of_vision_transformers_and_texts():
