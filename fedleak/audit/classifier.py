@@ -16,6 +16,7 @@ from fedleak.data.embedded import synthetic
 from fedleak.data.images import refuse_negative
 from fedleak.models.heads import Head, adds_up, same_logits
 from fedleak.models.inputs import dummy_inputs, forward, run, watched
+from fedleak.models.wrappers import inner_model
 
 
 class Classifier(NamedTuple):
@@ -85,7 +86,7 @@ def _copy_model(setup: Setup) -> nn.Module:
         if not isinstance(original, nn.Module):
             raise ValueError(f"the function that makes the model gives a {type(original).__name__}, not an nn.Module")
     try:
-        model = copy.deepcopy(original).cpu()
+        model = inner_model(copy.deepcopy(original).cpu())
     except RuntimeError as error:  # a module that keeps a computed tensor, such as torch.nn.utils.weight_norm's
         raise ValueError(
             f"the model cannot be copied ({str(error).split('. ')[0]}): keep no computed tensors as attributes, and "

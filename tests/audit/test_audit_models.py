@@ -38,6 +38,13 @@ def test_every_model_is_audited_and_left_as_it_was(name):
     assert not hasattr(model, "input_shape")
 
 
+def test_a_wrapped_model_is_audited_as_the_model_inside():
+    model, options = mlp(), {"shape": (3, 8, 8), "batch_size": 4, "trials": 1, "remedy_trials": 0}
+    reports = [audit(Setup(model=m, **options), fast=True) for m in (model, nn.DataParallel(model))]
+    assert reports[0].rows["iacc"].equals(reports[1].rows["iacc"])
+    assert reports[0].facts["head"] == reports[1].facts["head"]
+
+
 def test_frozen_layers_are_neither_counted_nor_withheld():
     report = audit(Setup(model=Wrapped(trained=False), shape=(20,), trials=1, adversary="no access"))
     assert (report.facts["parameters"], report.facts["withheld"]) == (49 * 6, [])
