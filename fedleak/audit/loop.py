@@ -23,6 +23,7 @@ from fedleak.audit.tables import AS_IT_IS, WordsResult, count_words
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protections
 from fedleak.metrics import class_accuracy, instance_accuracy
+from fedleak.models.inputs import has_integer_inputs
 from fedleak.models.memory import unchanged
 
 UNLABELLED = "have no recorded labels"
@@ -252,7 +253,7 @@ class Loop:
             "classes": classifier.n_classes,
             "head": classifier.head.name or "the model itself",
             "tied": classifier.head.tied,
-            "tokens": bool(classifier.tokens),
+            "tokens": bool(classifier.tokens) or has_integer_inputs(classifier.model),
             "adversary": self.adversary.name,
             "versions": f"fedleak {version('fedleak')}, torch {torch.__version__}, {torch.get_num_threads()} threads",
             "seed": self.seed,

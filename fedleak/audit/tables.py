@@ -15,7 +15,7 @@ from fedleak.attacks.words import used_rows, word_embeddings
 from fedleak.audit.canary import PrivacyResult
 from fedleak.federated import Update
 from fedleak.intervals import MIN_VALUES, UNBOUNDED, interval
-from fedleak.models.inputs import input_embeddings
+from fedleak.models.inputs import has_integer_inputs, input_embeddings
 from fedleak.privacy.spending import Spent
 
 AS_IT_IS = "as it is"
@@ -247,8 +247,7 @@ def count_words(
     so_far: WordsResult | None, update: Update, model: nn.Module, texts: Tensor | None = None
 ) -> WordsResult | None:
     """Count the words that one more update names, and where there are texts, those of them; None without tokens."""
-    has_tokens = texts is not None and not texts.is_floating_point()
-    if not (has_tokens or input_embeddings(model)):
+    if not (input_embeddings(model) or has_integer_inputs(model)):
         return so_far
     so_far, names = so_far or WordsResult(), word_embeddings(model, update)
     try:

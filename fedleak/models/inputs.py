@@ -125,7 +125,8 @@ def dummy_inputs(model: nn.Module, shape: tuple[int, ...] | None = None) -> Iter
     """Yield two random inputs of each shape that the model may accept.
 
     The shape is `shape`, or ``model.input_shape`` if `build` or the caller has set it. Otherwise the layers suggest it:
-    a fully connected layer's inputs, a convolution's channels with usual square sizes, or a short text.
+    a fully connected layer's inputs, a convolution's channels with usual square sizes, or a short text. Integers that
+    no embedding takes are those of ``model.example_inputs``.
     """
     generator = torch.Generator().manual_seed(0)
     known_shape = shape or getattr(model, "input_shape", None)
@@ -133,8 +134,30 @@ def dummy_inputs(model: nn.Module, shape: tuple[int, ...] | None = None) -> Iter
     if n_tokens := known_tokens(model):
         yield as_inputs(torch.randint(n_tokens, (2, *(known_shape or (_TEXT_LENGTH,))), generator=generator), model)
         return
+    example = getattr(model, "example_inputs", None)
+    if example is not None and not example.is_floating_point():
+        yield as_inputs(example[:2], model)
+        return
     for shape in [known_shape] if known_shape else _suggest_shapes(model):
         yield as_inputs(torch.rand(2, *shape, generator=generator), model)
+
+
+@remembered
+def has_integer_inputs(model: nn.Module) -> bool:
+    """Return whether a model reads its inputs as integers, such as tokens, however it looks them up.
+
+    They are of that type, or a fraction that is added to them changes no output and has no gradient.
+    """
+    x = next((x for x in dummy_inputs(model) if run(model, x) is not None), None)
+    if x is None or not x.is_floating_point():
+        return x is not None
+    whole = x.floor()
+    before, after = run(model, whole), run(model, whole + 0.25)
+    if not (isinstance(before, Tensor) and isinstance(after, Tensor) and torch.equal(before, after)):
+        return False
+    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        outputs = forward(model, whole.requires_grad_())
+    return not outputs.requires_grad or torch.autograd.grad(outputs.sum(), whole, allow_unused=True)[0] is None
 
 
 def as_shape(shape: Any) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 import functools
 
+import pytest
 import torch
 from networks import Text
 from runs import train
@@ -13,6 +14,7 @@ from fedleak.audit.guard import Limits
 from fedleak.audit.tables import count_words
 from fedleak.federated.defences import PureNoise, protect
 from fedleak.federated.restricted import Withhold
+from fedleak.models.inputs import has_integer_inputs
 
 NOISE_SEED = 987654321
 """Not that of a test's weights: noise that is a multiple of the weights is taken for weight decay."""
@@ -70,6 +72,63 @@ def test_words_that_no_attack_reads_are_not_measurable():
     assert withheld.words.why == "no nn.Embedding that takes the inputs is trained and shared"
     (words,) = [v for v in guard.verdicts(withheld, Limits(mean=1.0)) if v.case == "words"]
     assert words.status == "not measurable"
+
+
+class LookedUp(Text):
+    """Looks its tokens up without calling the embedding."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+        if how == "parameter":
+            self.words, self.table = None, nn.Parameter(torch.randn(50, 16))
+        elif how == "one-hot":
+            self.words = nn.Linear(50, 16, bias=False)
+
+    def forward(self, tokens):
+        if self.how == "one-hot":
+            rows = self.words(nn.functional.one_hot(tokens.long(), 50).float())
+        else:
+            rows = nn.functional.embedding(tokens, self.table if self.words is None else self.words.weight)
+        return self.fc(self.body(rows.mean(1)).relu())
+
+
+@pytest.mark.parametrize(
+    ("how", "has_data"),
+    [("function", False), ("function", True), ("parameter", True), ("one-hot", False), ("one-hot", True)],
+)
+def test_words_that_are_looked_up_in_another_way_are_not_measurable(how, has_data, tmp_path):
+    def pool(seed):
+        return torch.randint(50, (60, 8), generator=torch.Generator().manual_seed(seed)), torch.arange(60) % 6
+
+    setup = Setup(
+        model=LookedUp(how), shape=(8,), data=pool(1) if has_data else None, trials=2, remedy_trials=0, batch_size=8
+    )
+    train(tmp_path, 1, "a", [8], 1, make=lambda: LookedUp(how), pool=pool)
+    for report in (audit(setup, fast=True), audit_run(tmp_path, setup)):
+        (words,) = [v for v in guard.verdicts(report, Limits(mean=1.0)) if v.case == "words"]
+        assert words.status == "not measurable"
+        assert "Images" not in report.headline()[0]
+
+
+class Frozen(nn.Module):
+    """Features without a gradient, and a last layer of zeros, whose outputs are constant."""
+
+    def __init__(self, has_gradient, zero):
+        super().__init__()
+        self.has_gradient, self.body, self.fc = has_gradient, nn.Linear(12, 8), nn.Linear(8, 3)
+        if zero:
+            nn.init.zeros_(self.fc.weight)
+
+    def forward(self, x):
+        with torch.set_grad_enabled(self.has_gradient):
+            features = self.body(x)
+        return self.fc(features)
+
+
+@pytest.mark.parametrize(("has_gradient", "zero"), [(False, False), (True, True)])
+def test_features_and_constant_outputs_are_no_words(has_gradient, zero):
+    assert not has_integer_inputs(Frozen(has_gradient, zero))
 
 
 def test_words_come_first_in_the_report_of_a_text_model():
