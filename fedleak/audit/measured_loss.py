@@ -42,7 +42,7 @@ class MeasuredLoss:
         """How the gradient departs from the multiple, in the first step where it does."""
         self._head = classifier.head.layer
         self._outputs: Tensor | None = None
-        self._factor = 1.0 if loss is None else _measure_factor(self.loss, logits, batch_size)
+        self._factor = 1.0 if loss is None else _measure_factor(as_loss(copy.deepcopy(loss)), logits, batch_size)
 
     @property
     def factor(self) -> float | None:

@@ -85,6 +85,27 @@ def test_the_gradient_at_the_last_layer_is_measured_in_every_step(function, loss
     assert not any(module._forward_hooks for module in case.model.modules())
 
 
+class WarmUp(nn.Module):
+    """The cross-entropy in its first calls, then with smoothed labels."""
+
+    def __init__(self, calls):
+        super().__init__()
+        self.calls = calls
+
+    def forward(self, z, y):
+        self.calls -= 1
+        return F.cross_entropy(z, y, label_smoothing=0.0 if self.calls >= 0 else 0.2)
+
+
+@pytest.mark.parametrize(("calls", "departs"), [(8, True), (9, False)])
+def test_a_loss_that_changes_with_its_calls_is_measured_where_clients_call_it(calls, departs):
+    """The calls that look at a loss beforehand are on a copy of it: three trials of three steps are nine calls."""
+    case = prepare(quick(loss=WarmUp(calls), algorithm="fedavg", lr=0.05, steps=3))
+    for number in range(3):
+        case.trial(number)
+    assert bool(case.loss.departure) == departs
+
+
 def test_a_gradient_that_is_not_the_cross_entropys_is_no_all_clear():
     report = audit(quick(model=Behind(Rolled.apply)), fast=True)
     (verdict,) = guard.verdicts(report, guard.Limits(mean=1.0))
