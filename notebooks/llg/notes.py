@@ -107,9 +107,12 @@ def fig_llg_7(run):
 def tab_llg_1(run):
     cells = run.best("table1").set_index(["algorithm", "defence", "level"])["accuracy"]
     lost = [100 * (cells[a, "none", 0.0] - cells[a, "noise", 1.0]) for a in STEPS]
-    lengths = run.best("table1_lengths")
-    lengths = lengths.set_index(["algorithm", "defence", "level", "iterations"])
-    lengths = lengths["accuracy"].unstack().sort_index(axis=1)
+    axes = ["algorithm", "defence", "level", "iterations"]
+    nine, three = (
+        run.best(name).set_index(axes)["accuracy"]
+        for name in ("table1_short", "table1_lengths")
+    )
+    lengths = nine.combine_first(three).unstack().sort_index(axis=1)
     listed = lambda key: ", ".join(map("{:.3f}".format, lengths.loc[key]))  # noqa: E731
     ends = {a: listed((a, "none", 0.0)) for a in STEPS}
     clipped = {a: listed((a, "dp", 1.0)) for a in STEPS}
