@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from fedleak.federated.update import is_statistic
-from fedleak.recording.derivative import Call, Passes
 
 IGNORED = -100
 """Label of samples that PyTorch's cross-entropy ignores."""
@@ -44,8 +43,6 @@ def _guarded(method: Callable[..., None]) -> Callable[..., None]:
                 method(self, *args)
             except Exception as error:  # the client's training continues
                 self.failed = f"the gradient could not be measured ({type(error).__name__}: {error!s:.200})"
-            if self.failed:
-                self._passes.close()
 
     return call_without_raising
 
@@ -88,18 +85,14 @@ class Measurement:
         self.steps, self.rule = 0, Rule(0.0)
         """Steps of the optimiser that had a gradient of the model, measured or not, and the latest rule with a rate."""
         linear = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
-        self._passes = Passes(model, self.parameters)
         self._handles = [
             *(layer.register_forward_hook(partial(self._at_layer, name), with_kwargs=True) for name, layer in linear),
             optimiser.register_step_pre_hook(self._before_step),
             optimiser.register_step_post_hook(self._after_step),
         ]
-        if not failed:
-            self._passes.watch()
 
     def close(self) -> None:
         """Remove all hooks."""
-        self._passes.close()
         for handle in self._handles:
             handle.remove()
         if self.steps and not self._has_same_weights():
@@ -111,19 +104,11 @@ class Measurement:
             inputs = args[0] if args else kwargs["input"]
             # The hook holds no tensor above the layer, so that graph and hook are no reference cycle.
             values = output.detach().clone()  # whatever changes the outputs in place
-            call, is_same = self._passes.current, self._has_same_weights()
-            output.register_hook(partial(self._at_logits, name, layer, inputs, values, call, is_same))
+            output.register_hook(partial(self._at_logits, name, layer, inputs, values, self._has_same_weights()))
 
     @_guarded
     def _at_logits(
-        self,
-        name: str,
-        layer: nn.Linear,
-        inputs: Tensor,
-        logits: Tensor,
-        call: Call | None,
-        same_weights: bool,
-        gradient: Tensor,
+        self, name: str, layer: nn.Linear, inputs: Tensor, logits: Tensor, same_weights: bool, gradient: Tensor
     ) -> None:
         if self._is_busy or self.head not in (None, name):
             return
@@ -154,19 +139,12 @@ class Measurement:
         self._task = task
         self._is_busy = True
         try:
-            errors, gradients = self._add_gradient(layer, inputs, values, labels, rows)
-            self.failed = self._passes.compare(call, layer, logits, errors, gradients)
+            self._add_gradient(layer, inputs, values, labels, rows)
         finally:
             self._is_busy = False
 
-    def _add_gradient(
-        self, layer: nn.Linear, inputs: Tensor, logits: Tensor, labels: Tensor, rows: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Add the gradient of the cross-entropy of a layer's outputs ``[N, n]``, summed over the samples.
-
-        Returns the gradient with respect to the outputs, and those with respect to the parameters, at the client's
-        scale.
-        """
+    def _add_gradient(self, layer: nn.Linear, inputs: Tensor, logits: Tensor, labels: Tensor, rows: Tensor) -> None:
+        """Add the gradient of the cross-entropy of a layer's outputs ``[N, n]``, summed over the samples."""
         with torch.enable_grad(), torch.autocast(logits.device.type, enabled=False):
             leaf = logits.requires_grad_()
             # The operations of a client's own loss, whose rounding matters where a model fits its samples.
@@ -185,12 +163,12 @@ class Measurement:
         gradients = torch.autograd.grad(outputs, list(named.values()), given, retain_graph=True, allow_unused=True)
         samples = labels[labels != IGNORED].cpu()
         self.left_out += len(labels) - len(samples)
-        present = {name: g.to_dense() for name, g in zip(named, gradients, strict=True) if g is not None}
-        for name, dense in present.items():
-            added = dense.to(torch.promote_types(dense.dtype, torch.float32)) * (len(samples) / scale)
-            self._pending[name] = self._pending[name].add_(added) if name in self._pending else added
+        for name, gradient in zip(named, gradients, strict=True):
+            if gradient is not None:
+                dense = gradient.to_dense() if gradient.is_sparse else gradient
+                added = dense.to(torch.promote_types(dense.dtype, torch.float32)) * (len(samples) / scale)
+                self._pending[name] = self._pending[name].add_(added) if name in self._pending else added
         self._labels.append(samples)
-        return errors, present
 
     def _has_same_weights(self) -> bool:
         return all(torch.equal(p.detach(), self._weights[name]) for name, p in self.parameters.items())
@@ -215,7 +193,6 @@ class Measurement:
     @_guarded
     def _sum(self, rules: Mapping[str, Rule]) -> None:
         pending, labels, self._pending, self._labels = self._pending, self._labels, {}, []
-        self._passes.forget()
         if self.head is None or (not labels and self._has_gradients()):
             self.failed = NO_CROSS_ENTROPY if self.head is None else "a step follows no pass: a gradient was used again"
             return

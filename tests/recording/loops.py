@@ -394,64 +394,6 @@ backward_hook = lambda m: m[0].register_full_backward_hook(lambda *_: None)
 add("a hook on a layer", False, network=lambda: hooked(mlp(), backward_hook))
 
 
-class Own(torch.autograd.Function):
-    """A rectifier with a backward pass of its own, whose gradient is another where `sign` is negative."""
-
-    @staticmethod
-    def forward(ctx, x, sign):
-        ctx.save_for_backward(x)
-        ctx.sign = sign
-        return x.clamp(min=0)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return ctx.sign * gradient * (ctx.saved_tensors[0] > 0), None
-
-
-def turned(m, x):
-    h = m.body(x)
-    if h.requires_grad:
-        h.register_hook(lambda gradient: -gradient)
-    return m.fc(h)
-
-
-def keeping(m, x):
-    m.kept = m.body(x)
-    return m.fc(m.kept + torch.zeros(1, 32).copy_(m.kept[:1]))
-
-
-add("a hook on an activation", False, network=lambda: Parts(turned))
-add("layers and a hook on what passes between", False, network=lambda: Parts(simple), forward=turned)
-add("a function's own gradient", network=lambda: Parts(lambda m, x: m.fc(Own.apply(m.body(x), 1))))
-add("gradient reversal", False, network=lambda: Parts(lambda m, x: m.fc(Own.apply(m.body(x), -1))))
-add("random features", network=lambda: Parts(lambda m, x: m.fc(m.body(x) + 0.1 * torch.randn(len(x), 32))))
-add("single precision asked for", network=lambda: Parts(lambda m, x: m.fc(m.body(x).float())))
-add(
-    "recurrent, with dropout",
-    network=lambda: Parts(lambda m, x: m.fc(m.gru(x[:, None])[0][:, -1]), gru=nn.GRU(WIDTH, 32, 2, dropout=0.3)),
-)
-halved = lambda m: (m.register_forward_pre_hook(lambda _, args: (args[0] / 2,)), m)[1]
-add("a hook on the inputs", network=lambda: halved(mlp()))
-add("features kept", network=lambda: Parts(keeping), after=lambda m, _: m.fc(m.kept))
-add(
-    "an operation between layers that a loop calls",
-    False,
-    network=lambda: Parts(simple),
-    forward=lambda m, x: m.fc(m.body(x).tanh()),
-)
-
-
-def head_first(model, optimiser, x, y, saw):
-    """The body's gradient is turned, and it is trained in the second phase alone."""
-    for trained in (model.fc, model.body):
-        model.requires_grad_(False)
-        trained.requires_grad_(True)
-        plain()(model, optimiser, x, y, saw)
-
-
-loop("a hook in the second phase", False, network=lambda: Parts(turned), optimiser=all_of)(head_first)
-
-
 @loop("passes without gradients in between")
 def _(model, optimiser, x, y, saw):
     def look(model, _):
