@@ -183,7 +183,7 @@ class Results:
 
     @cached_property
     def measured(self) -> dict[str, Number]:
-        """The number of every published value that was measured, by id: of several readings of it, the first."""
+        """The number of every published value, by id: that of the first reading where there are several."""
         return {row["id"]: Number.measured(row) for row in self.values}
 
     def measure(self) -> dict[str, list[Measured]]:
