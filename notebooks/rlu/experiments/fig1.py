@@ -41,7 +41,7 @@ FIG1_CIFAR100 = dataclasses.replace(  # a LeNet-5 where the paper has a VGG-16
     name="fig1_cifar100",
     quick=grid(data="mnist5k", stage=0.0),
     paper=grid(data="cifar100", stage=[0.0, 0.2, 0.5]),
-    trials=(1, 10),
+    trials=(1, 3),
     values=FIG1.values | dict(cacc=rate("clients", 100)),
     fixed=FIG1.fixed | HUNDRED,
     tables=("fig1",),
