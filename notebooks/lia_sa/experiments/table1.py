@@ -111,9 +111,10 @@ TABLE1 = Experiment(
     paper=rounds(LIA[1:], SMALL)
     + rounds(LIA[:1], SMALL[:2])
     + rounds(LIA[:1], PAIRS, trials=200)
-    + rounds(PASSIVE, SMALL[:2], trials=10)
+    + rounds(PASSIVE, SMALL[:1], trials=10)
+    + rounds(PASSIVE, SMALL[1:2], trials=75)
     + rounds(PASSIVE, SMALL[2:3], trials=20)
-    + rounds(PASSIVE, SMALL[3:], trials=10)
+    + rounds(PASSIVE, SMALL[3:], trials=34)
     + rounds(ACTIVE, DEEP, trials=10)
     + rounds(PASSIVE, DEEP, trials=3),
     trials=(1, 20),
