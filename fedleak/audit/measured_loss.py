@@ -42,6 +42,7 @@ class MeasuredLoss:
         """How the gradient departs from the multiple, in the first step where it does."""
         self._head = classifier.head.layer
         self._outputs: Tensor | None = None
+        # A look at a copy: a loss may change with its calls, and the clients' first call is to be its first.
         self._factor = 1.0 if loss is None else _measure_factor(as_loss(copy.deepcopy(loss)), logits, batch_size)
 
     @property

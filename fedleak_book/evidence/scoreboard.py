@@ -69,7 +69,7 @@ def text_of(rows: Iterable[Mapping[str, Any]]) -> str:
 def digests(paper: str, lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the digests of what the verdicts on a chapter were made with, and of its lines, by name.
 
-    It was made with the chapter's records and with the files of what is published, among them its effects.
+    They were made with the chapter's records and with the files of what is published, its effects among them.
     """
     recorded = {name: facts["sha256"][:16] for name, facts in paths.provenance(paper).items() if "sha256" in facts}
     printed = {path.name: sha256(path.read_bytes()) for path in sorted(paths.published(paper).iterdir())}

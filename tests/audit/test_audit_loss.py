@@ -114,7 +114,7 @@ def test_a_gradient_that_is_not_the_cross_entropys_is_no_all_clear():
 
 
 def test_well_trained_models_do_not_depart():
-    """The gradients are those of rounding: 1 - p of a sample that is told apart by 30 logits."""
+    """The gradients are those of rounding: 1 - p, where a sample's own logit is 30 above the others."""
     model = nn.Sequential(nn.Linear(20, 4), nn.LogSoftmax(1))
     with torch.no_grad():
         model[0].weight.copy_(30 * torch.eye(4, 20))
