@@ -92,15 +92,13 @@ def _warn_of_failure(problem: Problem, result: Inversion) -> None:
 def _note_range(problem: Problem, result: Inversion) -> None:
     """Warn if pixels in [0, 1] are assumed and excluded by model, updates or images; note it if nothing shows them.
 
-    The slopes of clipped images at the range's ends are compared with those inside. What shows pixels are example
-    inputs that the caller noted, and images that match their gradients without being clipped.
+    What shows pixels are example inputs that the caller noted, and images that match their gradients without being
+    clipped.
     """
     if not problem.is_assumed:
         return
-    fact, images, is_shown = problem.contradiction(), result.images, problem.has_examples
-    if not fact and problem.descent.box and result.slopes is not None:
-        fact = pressure(images, result.slopes, result.values)
-    elif not fact and problem.descent.distance == "l2":
+    fact, images, is_shown = problem.contradiction() or result.pressure, result.images, problem.has_examples
+    if not fact and not problem.descent.box and problem.descent.distance == "l2":
         squares = sum(view.epoch_weight * view.squares for view in problem.views)
         matches = images[result.values.to(squares) < MATCHED["l2"] * squares]
         # Fewer equations than unknowns have solutions in the range and outside, whatever the inputs are.
@@ -149,9 +147,11 @@ def _adam(problem: Problem, dummies: list[Tensor], iterations: int, snapshots: S
             snapshot_images[iteration + 1] = problem.pixels(dummies[0].detach()).clone()
         if (iteration + 1) % NAN_CHECK_INTERVAL == 0 and bool((diverged >= 0).all()):
             break
-    values, (slopes, *_) = problem.evaluate(dummies)
     images, labels = problem.pixels(dummies[0].detach()), dummies[1].detach() if descent.labels else None
-    return Inversion(images, labels, values.detach(), diverged.cpu(), snapshot_images, slopes)
+    result = Inversion(images, labels, problem.distances(dummies), diverged.cpu(), snapshot_images)
+    if descent.box and problem.is_assumed:  # the slopes at the last step's start, because nothing else needs new ones
+        result.pressure = pressure(problem.pixels(last_finite[0]), grads[0], values)
+    return result
 
 
 @contextlib.contextmanager

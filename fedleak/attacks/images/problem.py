@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
@@ -70,8 +70,8 @@ class Inversion:
     """Iteration at which a reconstruction was stopped because of NaN, ``[N]``; -1 if it was not."""
     snapshots: dict[int, Tensor] = field(default_factory=dict)
     """Images by number of iterations."""
-    slopes: Tensor | None = None
-    """Derivatives of the objective with respect to the dummies of `images`, if the optimiser ends with them."""
+    pressure: str = ""
+    """By how much the images' range holds them back, if it was assumed and does."""
     box: tuple[float, float] | None = None
     """Range of the inputs, if they have one."""
     unchecked: tuple[str, ...] = ()
@@ -167,36 +167,48 @@ class Problem:
 
     def evaluate(self, dummies: list[Tensor], runs: slice = slice(None)) -> tuple[Tensor, list[Tensor]]:
         """Return the distances ``[N]`` and the gradients of the objective with respect to the dummies."""
-        if all(v.together for v in self.views) or len(dummies[0]) == 1:
-            return self._evaluate(dummies, runs)
-        pieces = [self._evaluate([d[n : n + 1] for d in dummies], slice(n, n + 1)) for n in range(self.runs)]
+        pieces = [self._evaluate(*piece) for piece in self._pieces(dummies, runs)]
         grads = [torch.cat(parts) for parts in zip(*(g for _, g in pieces), strict=True)]
         return torch.cat([value for value, _ in pieces]), grads
+
+    def distances(self, dummies: list[Tensor]) -> Tensor:
+        """Return the distances ``[N]`` alone, in less than half of the time of `evaluate`."""
+        pieces = self._pieces(dummies, slice(None))
+        return torch.cat([sum(value for value, _ in self._matches(*piece)) for piece in pieces]).detach()
+
+    def _pieces(self, dummies: list[Tensor], runs: slice) -> list[tuple[list[Tensor], slice]]:
+        """Return the dummies and reconstructions that go through the model together."""
+        if all(v.together for v in self.views) or len(dummies[0]) == 1:
+            return [(dummies, runs)]
+        return [([d[n : n + 1] for d in dummies], slice(n, n + 1)) for n in range(self.runs)]
 
     def _evaluate(self, dummies: list[Tensor], runs: slice) -> tuple[Tensor, list[Tensor]]:
         variables = [d.detach().requires_grad_() for d in dummies]
         total, values = [torch.zeros_like(d) for d in variables], variables[0].new_zeros(len(variables[0]))
+        for value, matched in self._matches(variables, runs):
+            if live := [(g, s) for g, s in matched if g.requires_grad]:
+                outputs, along = zip(*live, strict=True)
+                parts = torch.autograd.grad(outputs, variables, along, allow_unused=True)
+                total = [t if p is None else t + p for t, p in zip(total, parts, strict=True)]
+            values = values + value
+        if self.descent.total_variation and self.is_image:
+            total[0] = total[0] + self.descent.total_variation * total_variation_slope(variables[0].detach())
+        return values, total
+
+    def _matches(self, variables: list[Tensor], runs: slice) -> Iterator[tuple[Tensor, list[tuple[Tensor, Tensor]]]]:
+        """Yield each view's weighted distances ``[N]``, and each layer's gradient with the distance's slope by it."""
         for view in self.views:
             images = self.pixels(variables[0].index_select(1, view.places))
             if view.labels is None:
                 probabilities = variables[1].index_select(1, view.places).softmax(dim=-1)
             else:
                 probabilities = nn.functional.one_hot(view.labels[runs], self.classes).to(images)
-            dummy_gradients = view.gradients(images, probabilities, runs)
+            found = view.gradients(images, probabilities, runs)
             targets = [t[runs] for t in view.targets]
-            gradients = [f.detach() for f in dummy_gradients]
             observed = (targets, view.alphas[runs], view.squares[runs])
-            value, slopes = distance(self.descent.distance, gradients, *observed)
+            value, slopes = distance(self.descent.distance, [f.detach() for f in found], *observed)
             slopes = [view.epoch_weight * s for s in slopes] if view.epoch_weight != 1 else slopes
-            live = [(g, s) for g, s in zip(dummy_gradients, slopes, strict=True) if g.requires_grad]
-            if live:
-                outputs, along = zip(*live, strict=True)
-                parts = torch.autograd.grad(outputs, variables, along, allow_unused=True)
-                total = [t if p is None else t + p for t, p in zip(total, parts, strict=True)]
-            values = values + view.epoch_weight * value
-        if self.descent.total_variation and self.is_image:
-            total[0] = total[0] + self.descent.total_variation * total_variation_slope(variables[0].detach())
-        return values, total
+            yield view.epoch_weight * value, list(zip(found, slopes, strict=True))
 
 
 def total_variation_slope(x: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The range of an inversion's inputs: facts that contradict pixels in [0, 1], before and after the search."""
 
+import contextlib
 import math
 import warnings
 from typing import Any, Literal, NamedTuple
@@ -27,6 +28,10 @@ MIN_PRESSED, MIN_PRESSURE = 0.2, 2.0
 Pixels have slopes at the edges as large as inside (ratio 1.0 to 1.2, and more for up to 10 % of the entries only);
 inputs in [-1, 1] or of mean 0 have 29 to 80 % at the edges, with slopes 2 to 190 times as large."""
 _MAX_ENTRIES, _MAX_SAMPLES = 1000, 128
+
+
+class _Known(Exception):
+    """Ends a pass through a model: the layers behind are not asked for."""
 
 
 class FirstLayer(NamedTuple):
@@ -134,9 +139,16 @@ def first_layer(model: nn.Module, shape: tuple[int, ...], low: Tensor, high: Ten
     layers = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
     calls: list[tuple[str, Tensor, Tensor]] = []
     x = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
-    with watched(layers, lambda name, inputs, outputs: calls.append((name, inputs, outputs))):
-        if run(model, as_inputs(x, model)) is None or not calls:
-            return None
+
+    def note(*call: Any) -> None:
+        calls.append(call)
+        if len(calls) == 2:
+            raise _Known
+
+    with watched(layers, note), contextlib.suppress(_Known):
+        run(model, as_inputs(x, model))
+    if not calls:
+        return None
     name, inputs, outputs = calls[0]
     expected = as_inputs(x, model) * (high - low).to(inputs) + low.to(inputs)
     if inputs.numel() != expected.numel() or not torch.allclose(inputs.flatten(1), expected.flatten(1), atol=1e-5):
