@@ -75,18 +75,20 @@ def test_a_finished_run_is_as_new_as_its_code_and_parameters(checkout, monkeypat
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "DeadKernelError", ()),
     ],
 )
-def test_a_failed_run_leaves_the_last_good_one(checkout, body, reason, later):
+@pytest.mark.parametrize("several", [False, True])
+def test_a_failed_run_leaves_the_last_good_one(checkout, body, reason, later, several):
     good = paths.executed_notebook("tiny")
     good.parent.mkdir(parents=True)
     good.write_text("good")
     write_notebook(checkout / "notebooks" / "tiny.ipynb", body, *later)
+    write_notebook(checkout / "notebooks" / "beside.ipynb")
     with pytest.raises(notebooks.NotebookFailed, match=r"tiny stopped in cell 'body'") as caught:
-        run()
+        notebooks.execute_all(["tiny", "beside"], jobs=2) if several else run()
     assert reason in str(caught.value)
     assert "_build/failed/tiny.ipynb" in str(caught.value)
     assert (checkout / "_build" / "failed" / "tiny.ipynb").is_file()
     assert good.read_text() == "good"
-    assert [path.name for path in good.parent.iterdir()] == ["tiny.ipynb"]
+    assert {path.name for path in good.parent.iterdir()} == {"tiny.ipynb"} | ({"beside.ipynb"} if several else set())
 
 
 @pytest.mark.usefixtures("checkout")

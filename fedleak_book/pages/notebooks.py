@@ -54,7 +54,7 @@ def chapters() -> list[str]:
 
 
 def execute(
-    name: str, parameters: Mapping[str, Any] = QUICK, out: Path | None = None, *, progress: bool = True
+    name: str, parameters: Mapping[str, Any] = QUICK, out: Path | None = None, *, progress: bool = True, **engine: Any
 ) -> Path:
     """Execute a chapter from the project's root and return the executed copy.
 
@@ -85,6 +85,7 @@ def execute(
             cwd=str(paths.root()),
             progress_bar=progress,
             extra_arguments=["--IPKernelApp.log_level=50"],  # else each kernel warns that it talks over TCP
+            **engine,
         )
         notebook = nbformat.read(partial, as_version=4)
         notebook.metadata.papermill.update(input_path=source.name, output_path=out.name)  # no folder of this machine
@@ -127,27 +128,47 @@ def execute_all(names: Sequence[str], parameters: Mapping[str, Any] = QUICK, job
     By default as many run at once as there are cores, and on a GPU one after the other. Where one fails
     (`NotebookFailed`), those beside it are finished before, the others are not begun.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if jobs is None:
-        jobs = 1 if len(names) > 1 and _is_gpu(parameters["device"]) else cores
-    jobs = min(jobs, len(names))
-    if jobs <= 1:
-        for name in names:
-            execute(name, parameters)
-        return
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _use_threads, (max(cores // jobs, 1),)) as pool:
-        try:
-            begun = [pool.submit(execute, name, parameters, progress=False) for name in names]
-            for done in tqdm(as_completed(begun), "notebooks", len(begun)):
-                done.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    if jobs != 1 and len(names) > 1:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        at_once = min(jobs or cores, len(names))
+        threads = max(cores // at_once, 1)
+        with ProcessPoolExecutor(1, get_context("spawn"), _use_threads, (threads,)) as first:
+            on_gpu = first.submit(_is_gpu, parameters["device"]).result()
+            if sys.platform == "linux" and not on_gpu:  # no other system forks safely, and CUDA does not either
+                return first.submit(_execute_forked, names, parameters, at_once).result()
+        if jobs or not on_gpu:
+            with ProcessPoolExecutor(at_once, get_context("spawn"), _use_threads, (threads,)) as pool:
+                return _execute_in(pool, names, parameters)
+    for name in names:
+        execute(name, parameters)
 
 
 def _is_gpu(device: str) -> bool:
     """Return whether a device is a GPU; a process of its own asks PyTorch, whose memory the chapters then have."""
-    see = "import sys, torch; sys.exit(not torch.cuda.is_available())"
-    return device == "cuda" or (device == "auto" and not subprocess.run([sys.executable, "-c", see]).returncode)
+    import torch
+
+    return device == "cuda" or (device == "auto" and torch.cuda.is_available())
+
+
+def _execute_forked(names: Sequence[str], parameters: Mapping[str, Any], jobs: int) -> None:
+    """Execute notebooks in kernels that are forks of this process, which has no threads yet."""
+    with extra("book"):
+        from fedleak_book.pages import kernels
+
+    kernels.warm_up(
+        "".join(cell["source"]) for name in names for cell in _code_cells(_read(paths.source_notebook(name)))
+    )
+    with ProcessPoolExecutor(jobs, get_context("fork")) as pool:
+        _execute_in(pool, names, parameters, kernel_manager_class=kernels.ForkedKernelManager)
+
+
+def _execute_in(pool: ProcessPoolExecutor, names: Sequence[str], parameters: Mapping[str, Any], **engine: Any) -> None:
+    try:
+        begun = [pool.submit(execute, name, parameters, progress=False, **engine) for name in names]
+        for done in tqdm(as_completed(begun), "notebooks", len(begun)):
+            done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _use_threads(count: int) -> None:
