@@ -174,7 +174,8 @@ class Problem:
     def distances(self, dummies: list[Tensor]) -> Tensor:
         """Return the distances ``[N]`` alone, in less than half of the time of `evaluate`."""
         pieces = self._pieces(dummies, slice(None))
-        return torch.cat([sum(value for value, _ in self._matches(*piece)) for piece in pieces]).detach()
+        parts = [torch.stack([value for value, _ in self._matches(*piece)]).sum(0) for piece in pieces]
+        return torch.cat(parts).detach()
 
     def _pieces(self, dummies: list[Tensor], runs: slice) -> list[tuple[list[Tensor], slice]]:
         """Return the dummies and reconstructions that go through the model together."""
