@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from fedleak.errors import extra
+from fedleak.memory import keep_freed_memory
 from fedleak_book import paths
 from fedleak_book.experiments.units import PACKAGES
 
@@ -62,6 +63,7 @@ def _run(call: tuple, work: bytes, wanted: Mapping[str, str]) -> Any:
     worker, installed = get_worker().address, versions()
     if differ := [f"{name} {installed[name]} instead of {v}" for name, v in wanted.items() if installed[name] != v]:
         raise RuntimeError(f"worker {worker} runs {', '.join(differ)}: start it in the environment and checkout here")
+    keep_freed_memory()  # Dask has its workers return every block, and new pages took a fifth of a trial's time
     with _one_at_a_time:
         try:
             return _unpacked(work)(*call)

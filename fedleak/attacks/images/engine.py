@@ -5,7 +5,6 @@ share; the objective is the weighted sum of the views' distances, plus total var
 """
 
 import contextlib
-import ctypes
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from fedleak.attacks.images.objective import View
 from fedleak.attacks.images.problem import Descent, Inversion, Problem
 from fedleak.attacks.images.ranges import ADVICE, MATCHED, UNCHECKED, Box, clipping_changes, pressure
 from fedleak.errors import whole_number
+from fedleak.memory import all_freed_memory_kept
 
 NAN_CHECK_INTERVAL = 25
 """Iterations between two checks whether all reconstructions have diverged; each check waits for the GPU."""
@@ -58,7 +58,7 @@ def invert(
         raise ValueError(f"snapshots are numbers of iterations, such as [10, 100]; got {snapshots}")
     problem = Problem(views, descent, shape, box)
     dummies = problem.start(seed)
-    with _single_precision(), _freed_memory_kept(), _second_derivatives(), quiet(*[view.net for view in views]):
+    with _single_precision(), all_freed_memory_kept(), _second_derivatives(), quiet(*[view.net for view in views]):
         if descent.optimiser == "lbfgs":
             result = _lbfgs(problem, dummies, iterations, snapshots)
         else:
@@ -177,30 +177,6 @@ def _second_derivatives() -> Iterator[None]:
             raise ValueError(
                 f"an inversion differentiates the model's gradients, and an operation has no such derivative: {reason}"
             ) from error
-
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, MEBIBYTE = -1, -3, 2**20
-
-
-@contextlib.contextmanager
-def _freed_memory_kept() -> Iterator[None]:
-    """Let glibc keep freed memory, because every iteration allocates the same blocks, and new pages are slow.
-
-    Afterwards memory is returned, and the thresholds are the ones that glibc itself reaches by its dynamic adjustment.
-    """
-    try:
-        libc = ctypes.CDLL(None)
-        mallopt, trim = libc.mallopt, libc.malloc_trim
-    except (OSError, TypeError, AttributeError):  # not glibc
-        yield
-        return
-    mallopt(M_MMAP_THRESHOLD, 32 * MEBIBYTE)
-    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-    try:
-        yield
-    finally:
-        mallopt(M_TRIM_THRESHOLD, 64 * MEBIBYTE)
-        trim(0)
 
 
 def _make_evaluation(problem: Problem, dummies: list[Tensor]) -> Callable[[], tuple[Tensor, list[Tensor]]]:
