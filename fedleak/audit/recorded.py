@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+from torch.nn.modules.batchnorm import _NormBase
 
 from fedleak.attacks.contest import view
 from fedleak.attacks.registry import EAVESDROPPER, WHITE_BOX, WITH_AUXILIARY, Adversary, Attack, adversary_of, get
@@ -24,7 +25,7 @@ from fedleak.audit.setup import Setup
 from fedleak.errors import likely
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protect
-from fedleak.federated.update import unwrapped, without_frozen
+from fedleak.federated.update import plain_name, unwrapped, without_frozen
 from fedleak.models import batch_dependent
 from fedleak.models.states import bare, last_matrix
 from fedleak.privacy.spending import spent
@@ -108,24 +109,33 @@ class Rounds:
 
     def observe(self) -> Iterator[Observation]:
         """Yield each contribution as the server sees it; each state is read once where clients follow its round."""
-        name, before = None, {}
+        sent, before = None, {}
         for number, entry in enumerate(self.run):
-            if entry.before != name:
-                name, before = entry.before, entry.read_before()
+            if (entry.before, entry.by_batch) != sent:
+                sent, before = (entry.before, entry.by_batch), entry.read_before()
                 classifier = self._load(entry, before)
             yield self._observe(number, entry, (before, entry.read_after()), classifier)
 
     def _load(self, entry: "Contribution", state: Mapping[str, Tensor]) -> Classifier:
-        """Return the model as it was sent; what the set-up has frozen, or a client does not share, need not be."""
+        """Return the model as it was sent, in the client's mode, if it noted this; else in the set-up's.
+
+        What the set-up has frozen, or a client does not share, need not be in the state.
+        """
         if self.case is None:
             return Classifier.of(bare(state, self.last))
         state = unwrapped(state, self.case.model)
         try:
-            return self.case.attacked.with_state(state)
+            classifier = self.case.attacked.with_state(state)
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             reason = f"{reason:.300}{likely(state)}"
             raise ValueError(f"{entry.path}: its state is not of the set-up's model: {reason}") from error
+        if entry.by_batch is not None:
+            by_batch = {plain_name(name) for name in entry.by_batch}
+            for name, module in classifier.model.named_modules():
+                if isinstance(module, _NormBase) and module.running_mean is not None:
+                    module.train(plain_name(name) in by_batch)
+        return classifier
 
     def _observe(
         self,

@@ -51,6 +51,9 @@ class Contribution:
     scales, decays
         Of a measured round, by tensor: the rate of its steps as a multiple of `lr`, and the share of its weights that
         weight decay takes off. Tensors that are not in `scales` are no part of the update.
+    by_batch
+        Names of the batch norms that used their batch's statistics (training mode), if the client noted them; all
+        others used running statistics.
     failed
         The first fact that does not hold of a client that trains by SGD on the mean cross-entropy of the recorded
         labels, or why that is not known; "" if it was measured. Then `lr` includes the loss's factor.
@@ -75,6 +78,7 @@ class Contribution:
     privacy: Privacy | None = None
     scales: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = field(default_factory=dict)
     decays: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = field(default_factory=dict)
+    by_batch: list[str] | None = None
     failed: str = UNMEASURED
     seen_by: Literal["client", "server"] = "client"
     before: Annotated[str, Field(pattern="^[0-9a-f]*$")] = ""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from fedleak.federated.update import is_statistic
 
@@ -21,6 +22,7 @@ IGNORED = -100
 CERTAIN = 0.999
 """Probability of a sample's label from which its gradient may be 0 by rounding."""
 CHANGED_OTHERWISE = "the weights changed otherwise than by the optimiser's steps"
+OTHER_MODE = "a batch norm changed between training and evaluation mode"
 NO_CROSS_ENTROPY = "no fully connected layer's outputs have the gradient of a cross-entropy with one label per sample"
 
 
@@ -71,6 +73,9 @@ class Measurement:
         """Labels of each step, as read from the gradient of the head's outputs."""
         self.left_out = 0
         """Samples that the loss gave no gradient, as for an ignored label."""
+        self.norms = {n: m for n, m in model.named_modules() if isinstance(m, _NormBase) and m.running_mean is not None}
+        self.by_batch: set[str] | None = None
+        """Names of the norms that used a batch's statistics, the same in each step; None before the first."""
         self.rules: dict[str, list[Rule | None]] = {name: [] for name in self.parameters}
         """By parameter, the rules of the steps in `labels`; None where a step left it out."""
         self.total: dict[str, Tensor] = {}
@@ -104,11 +109,19 @@ class Measurement:
             inputs = args[0] if args else kwargs["input"]
             # The hook holds no tensor above the layer, so that graph and hook are no reference cycle.
             values = output.detach().clone()  # whatever changes the outputs in place
-            output.register_hook(partial(self._at_logits, name, layer, inputs, values, self._has_same_weights()))
+            seen = values, self._has_same_weights(), {name for name, norm in self.norms.items() if norm.training}
+            output.register_hook(partial(self._at_logits, name, layer, inputs, *seen))
 
     @_guarded
     def _at_logits(
-        self, name: str, layer: nn.Linear, inputs: Tensor, logits: Tensor, same_weights: bool, gradient: Tensor
+        self,
+        name: str,
+        layer: nn.Linear,
+        inputs: Tensor,
+        logits: Tensor,
+        same_weights: bool,
+        by_batch: set[str],
+        gradient: Tensor,
     ) -> None:
         if self._is_busy or self.head not in (None, name):
             return
@@ -124,9 +137,10 @@ class Measurement:
         if not bool(rows.any()) or not any(p.requires_grad for p in self.parameters.values()):
             return
         self.head = name
-        if not same_weights:
-            self.failed = CHANGED_OTHERWISE
+        if not same_weights or self.by_batch not in (None, by_batch):
+            self.failed = OTHER_MODE if same_weights else CHANGED_OTHERWISE
             return
+        self.by_batch = by_batch
         if hooked := next((n for n, p in self.parameters.items() if p._backward_hooks), ""):
             self.failed = f"a hook may change the gradient of {hooked}"
             return

@@ -198,6 +198,7 @@ class _Recorder:
             privacy = read_opacus_privacy(self.noise, sizes, self.model, self.optimiser, self.before)
         settings = {"lr": rule.lr, "momentum": rule.momentum, "optimiser": name, "batch_size": max(sizes)}
         facts = {"samples": len(labels), "steps": steps, "counts": labels.bincount().tolist(), "failed": failed}
+        facts["by_batch"] = None if m.by_batch is None else sorted(m.by_batch)
         return {**facts, **settings, **measured, "privacy": privacy}, after
 
 

@@ -1,6 +1,7 @@
 """An audit of a recorded run says what direct calls of the attacks say, and guards a deployment."""
 
 from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 import pytest
@@ -59,6 +60,20 @@ def test_the_report_goes_with_the_rounds_and_says_what_it_cannot_see(report):
         assert section in text
     assert "do not divide into 3 equal local batches" in text, "what needs equal batches says so"
     assert (report.remedies["n"] > 0).any()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_attackers_run_the_model_in_the_clients_mode(tmp_path, training):
+    """Whatever mode the set-up's model is in: else what they recover is of no round that took place."""
+
+    def normalised(training=training):
+        layers = nn.Flatten(), nn.Linear(36, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, CLASSES)
+        return nn.Sequential(*layers).train(training)
+
+    train(tmp_path, 1, "a", [12], 0, make=normalised)
+    reports = [audit_run(tmp_path, Setup(model=partial(normalised, mode), shape=SHAPE)) for mode in (True, False)]
+    by_setup = [report.rows.drop(columns="seconds") for report in reports]
+    pd.testing.assert_frame_equal(*by_setup)
 
 
 def test_without_a_model_only_what_needs_none_is_run(run):

@@ -351,6 +351,7 @@ def _(model, optimiser, x, y, saw):
 # Models and wrappers
 add("no bias", network=lambda: Parts(simple, lambda: nn.Linear(32, CLASSES, bias=False)))
 add("batch norm and dropout", network=sequential(lambda: nn.BatchNorm1d(32), lambda: nn.Dropout(0.5)))
+add("a batch norm that changes its mode", False, sequential(lambda: nn.BatchNorm1d(32)), after=lambda m, _: m.eval())
 add("a bias in front of batch norm", optimiser=Optimisers(lr=0.1), network=sequential(lambda: nn.BatchNorm1d(32)))
 add("a frozen body", network=frozen(0))
 add("a frozen head", network=frozen(2))
