@@ -6,6 +6,8 @@ READY  := $(VENV)/.ready
 TODAY  := .venv-today
 LOCK   ?= requirements.lock
 export OMP_NUM_THREADS ?= 2
+# Where an image forbids bytecode, each process would compile PyTorch and the rest anew, for 2 to 8 seconds.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help book today pdf axe test test-processors test-seeds test-slow test-pages test-platforms test-versions lint recheck lab paper bench clean
