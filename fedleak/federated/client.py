@@ -148,14 +148,12 @@ class Client:
         elif scheme.name == "feddc" and self.last:
             added = {k: value + (self.last[k] - from_server[k]) / horizon for k, value in self.state.items()}
         weights = {k: p.clone().requires_grad_() for k, p in start.items()}
-        optimiser = scheme.optimiser(weights.values())
+        velocities: list[Tensor | None] = [None] * len(weights)
         self.statistics = untrained(model)
         for gradients in _iterate_gradients(model, weights, x, y, HARD, self.loss, self.statistics):
-            for k, gradient in gradients.items():
-                if added:
-                    gradient = gradient + (added[k] + scheme.regularisation * (weights[k].detach() - start[k]))
-                weights[k].grad = gradient
-            optimiser.step()
+            for k in added:
+                gradients[k] = gradients[k] + (added[k] + scheme.regularisation * (weights[k].detach() - start[k]))
+            scheme.step([*weights.values()], [*gradients.values()], velocities)
         self.last = delta = {k: w.detach() - start[k] for k, w in weights.items()}
         if scheme.name == "scaffold":
             self.state = {k: value - from_server[k] - delta[k] / horizon for k, value in self.state.items()}

@@ -5,12 +5,13 @@ weighted sum of the steps' gradients and a term `h` that the server knows (RLU, 
 returns the weights, rho in the paper; `Scheme.history` returns h.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.optim.sgd import sgd
 
 Name = Literal["fedavg", "sgdm", "nag", "scaffold", "fedprox", "feddyn", "feddc"]
 SCHEMES: tuple[Name, ...] = get_args(Name)
@@ -54,10 +55,20 @@ class Scheme:
         """Factor of the distance from the global model per regularised step, ``1 - lr * regularisation``."""
         return 1 - self.lr * self.regularisation
 
-    def optimiser(self, parameters: Iterable[Tensor]) -> torch.optim.SGD:
-        """Return the clients' optimiser for a round."""
-        nesterov = self.name == "nag" and self.momentum > 0
-        return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, nesterov=nesterov)
+    @torch.no_grad()
+    def step(self, weights: list[Tensor], gradients: list[Tensor], velocities: list[Tensor | None]) -> None:
+        """Take one of the clients' steps in place; velocities are None before a round's first one."""
+        sgd(  # the class, `torch.optim.SGD`, imports PyTorch's compiler, which takes seconds
+            weights,
+            gradients,
+            velocities,
+            lr=self.lr,
+            momentum=self.momentum,
+            nesterov=self.name == "nag" and self.momentum > 0,
+            weight_decay=0.0,
+            dampening=0.0,
+            maximize=False,
+        )
 
     def weights(self) -> Tensor:
         """Return the weight of each local step's gradient, ``[steps]``, float64 (rho in RLU, Table 1)."""

@@ -55,18 +55,18 @@ def simulate_models(
     sample_weights = class_weights[aux.y].float().cpu()
     network: nn.Module = copy.deepcopy(model)
     models: list[nn.Module] = []
-    optimiser = scheme.optimiser(network.parameters())
+    initial = [p for p in model.parameters() if p.requires_grad]
+    weights: list[Tensor] = [p for p in network.parameters() if p.requires_grad]
+    velocities: list[Tensor | None] = [None] * len(weights)
     for _ in range(scheme.steps):
         models.append(copy.deepcopy(network))
         index = torch.multinomial(sample_weights, BATCH_FACTOR * batch_size, replacement=True, generator=generator)
-        optimiser.zero_grad()
         logits = network(as_inputs(aux.x[index], network))
-        nn.functional.cross_entropy(logits, aux.y[index], label_smoothing=smoothing).backward()
+        loss = nn.functional.cross_entropy(logits, aux.y[index], label_smoothing=smoothing)
+        gradients = torch.autograd.grad(loss, weights, materialize_grads=True)
         with torch.no_grad():
-            for parameter, initial in zip(network.parameters(), model.parameters(), strict=True):
-                if parameter.grad is not None:  # not frozen
-                    parameter.grad.add_(scheme.regularisation * (parameter - initial))
-        optimiser.step()
+            pulls = [scheme.regularisation * (w - start) for w, start in zip(weights, initial, strict=True)]
+            scheme.step(weights, [g + pull for g, pull in zip(gradients, pulls, strict=True)], velocities)
     with torch.no_grad():
         differences = [e - p for e, p in zip(end_model.parameters(), network.parameters(), strict=True)]
         for step, simulated in enumerate(models):
