@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn.functional import interpolate
 from torch.utils.data import ConcatDataset, Subset
 
 from fedleak.data.images import stratified_choice
@@ -57,13 +58,13 @@ class Raw:
 
         Tokens are int64 [M, L], rows float32 [M, D].
         """
-        if size:
-            from torchvision.transforms.v2.functional import resize  # takes seconds to import
         chunks = []
         for some in torch.from_numpy(indices).split(CHUNK):
             chunk = torch.from_numpy(np.stack([self.pixels[index] for index in some.tolist()]))
             chunk = chunk.permute(0, 3, 1, 2) if chunk.dtype == torch.uint8 else chunk
-            chunks.append((resize(chunk, list(size), antialias=True) if size else chunk).contiguous())
+            if size:  # torchvision's `resize` does the same, but takes seconds to import
+                chunk = interpolate(chunk, tuple(size), mode="bilinear", antialias=True)
+            chunks.append(chunk.contiguous())
         return torch.cat(chunks)
 
     def rows(self, indices: np.ndarray, note: str = "") -> "Raw":
