@@ -1,5 +1,6 @@
 """Checks of the assignment on AGIC."""
 
+import functools
 from collections.abc import Iterable
 
 import torch
@@ -8,8 +9,9 @@ from torch import Generator, Tensor, nn
 from fedleak import metrics
 from fedleak.attacks.images.objective import distance
 from fedleak.data import load
-from fedleak_book.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, seed_of, within
+from fedleak_book.coursework.assignment import Assignment, as_tensor, normal, same, seed_of, within
 from fedleak_book.coursework.given import SIDE, local_batches, small_network, small_parameters
+from fedleak_book.coursework.outcomes import Student, Trouble
 
 ASSIGNMENT = Assignment("agic")
 
@@ -141,6 +143,31 @@ def reconstruct(student: Student, generator: Generator) -> None:
     within(float(metrics.psnr(got, image)), 20, 100, "reconstruct's PSNR in dB", hint)
 
 
+@functools.lru_cache(maxsize=4)
+def _rounds(seed: int, steps: int) -> list[tuple[float, list[tuple[Tensor, Tensor]]]]:
+    """Return for each learning rate each client's change of the weights and its samples' gradient as one batch."""
+    start = [p.requires_grad_() for p in small_parameters(seed)]
+    x, y = local_batches(seed, steps)
+    wholes = [
+        _flat(_gradient(start, images.flatten(0, 1), labels.flatten())) for images, labels in zip(x, y, strict=True)
+    ]
+    rounds = []
+    for lr in (1e-4, 1e-3, 1e-2):
+        changes = []
+        for images, labels in zip(x, y, strict=True):
+            weights = start
+            for batch, batch_labels in zip(images, labels, strict=True):
+                slopes = _gradient(weights, batch, batch_labels)
+                weights = [(w - lr * s).detach().requires_grad_() for w, s in zip(weights, slopes, strict=True)]
+            changes.append(_flat(weights) - _flat(start))
+        rounds.append((lr, [*zip(changes, wholes, strict=True)]))
+    return rounds
+
+
+def _flat(tensors: Iterable[Tensor]) -> Tensor:
+    return torch.cat([t.detach().flatten() for t in tensors])
+
+
 RIGHT = {"mean_gradient": lambda delta, lr, steps: -delta / (lr * steps)}
 
 
@@ -149,21 +176,12 @@ RIGHT = {"mean_gradient": lambda delta, lr, steps: -delta / (lr * steps)}
 )
 def measure(functions: Student, seed: int) -> list[dict]:
     """The one-batch error is that of your own `mean_gradient`."""
-    start, rows = [p.requires_grad_() for p in small_parameters(seed)], []
-
-    def flat(tensors: Iterable[Tensor]) -> Tensor:
-        return torch.cat([t.detach().flatten() for t in tensors])
-
+    rows = []
     for steps in (2, 5):
-        x, y = local_batches(seed, steps)
-        for lr in (1e-4, 1e-3, 1e-2):
+        for lr, clients in _rounds(seed, steps):
             errors = []
-            for images, labels in zip(x, y, strict=True):
-                whole, weights = flat(_gradient(start, images.flatten(0, 1), labels.flatten())), start
-                for batch, batch_labels in zip(images, labels, strict=True):
-                    slopes = _gradient(weights, batch, batch_labels)
-                    weights = [(w - lr * s).detach().requires_grad_() for w, s in zip(weights, slopes, strict=True)]
-                read = functions("mean_gradient", flat(weights) - flat(start), lr, steps)
+            for change, whole in clients:
+                read = functions("mean_gradient", change, lr, steps)
                 errors.append(float((read - whole).norm() / whole.norm()))
             rows.append({"steps": steps, "lr": lr, "error": sum(errors) / len(errors)})
     return rows

@@ -5,8 +5,9 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from fedleak_book.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, seed_of, within
+from fedleak_book.coursework.assignment import Assignment, as_tensor, normal, same, seed_of, within
 from fedleak_book.coursework.given import noisy_clients
+from fedleak_book.coursework.outcomes import Student, Trouble
 
 ASSIGNMENT = Assignment("defences")
 

@@ -5,8 +5,9 @@ from torch import Generator
 
 from fedleak import metrics
 from fedleak.attacks.labels import lia_sa
-from fedleak_book.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, uniform
+from fedleak_book.coursework.assignment import Assignment, as_tensor, normal, same, uniform
 from fedleak_book.coursework.given import manipulated_clients
+from fedleak_book.coursework.outcomes import Student, Trouble
 
 ASSIGNMENT = Assignment("lia_sa")
 

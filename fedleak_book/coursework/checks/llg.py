@@ -9,17 +9,9 @@ from fedleak import metrics
 from fedleak.attacks.labels import llg
 from fedleak.federated import fedsgd
 from fedleak.models import head
-from fedleak_book.coursework.assignment import (
-    Assignment,
-    Student,
-    Trouble,
-    as_tensor,
-    normal,
-    same,
-    short_text,
-    uniform,
-)
+from fedleak_book.coursework.assignment import Assignment, as_tensor, normal, same, short_text, uniform
 from fedleak_book.coursework.given import llg_trials
+from fedleak_book.coursework.outcomes import Student, Trouble
 
 ASSIGNMENT = Assignment("llg")
 

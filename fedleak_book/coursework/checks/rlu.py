@@ -1,17 +1,22 @@
 """Checks of the assignment on RLU."""
 
+import functools
+
 import torch
-from torch import Generator, nn
+from torch import Generator, Tensor, nn
 
 from fedleak import metrics
 from fedleak.attacks.labels import counts as package
 from fedleak.data import load
 from fedleak.federated import Scheme, Server
 from fedleak.models import head
-from fedleak_book.coursework.assignment import Assignment, Student, Trouble, as_tensor, normal, same, short_text, within
+from fedleak_book.coursework.assignment import Assignment, as_tensor, normal, same, short_text, within
 from fedleak_book.coursework.given import momentum_clients
+from fedleak_book.coursework.outcomes import Student, Trouble
 
 ASSIGNMENT = Assignment("rlu")
+LR, STEPS, MOMENTUM = 0.01, 10, 0.9
+"""Of the measurement's clients."""
 
 
 @ASSIGNMENT.check(1)
@@ -135,22 +140,29 @@ RIGHT = {
 }
 
 
+@functools.lru_cache(maxsize=4)
+def _round(seed: int) -> tuple[Tensor, Tensor, list[Tensor], Tensor]:
+    """Return logits and labels of the auxiliary data, the clients' changes of the bias, and their labels."""
+    model, x, labels = momentum_clients(seed)
+    aux, bias = load("mnist5k", "test"), head(model).bias
+    with torch.no_grad():  # before the round, which changes the model
+        logits = model(aux.x).double()
+    updates = Server(model, Scheme("sgdm", LR, STEPS, momentum=MOMENTUM), clients=8).round([*x], [*labels])
+    return logits, aux.y, [update.tensors[bias] for update in updates], labels
+
+
 @ASSIGNMENT.measurement(
     2, 1, RIGHT, "the target is B / lr times the bias' change, and the coefficients carry the mean step weight"
 )
 def measure(functions: Student, seed: int) -> list[dict]:
     """The iAcc with the right step weights, and with ones, is that of your own functions."""
-    model, x, labels = momentum_clients(seed)
-    clients, steps, batch = labels.shape
-    aux, momentum, lr, samples = load("mnist5k", "test"), 0.9, 0.01, steps * batch
-    with torch.no_grad():  # before the round, which changes the model
-        logits = model(aux.x).double()
-    updates = Server(model, Scheme("sgdm", lr, steps, momentum=momentum), clients=clients).round([*x], [*labels])
-    system, rows = functions("coefficients", functions("mean_softmax", logits, aux.y)), []
-    for name, weights in (("momentum", functions("step_weights", momentum, steps)), ("ones", torch.ones(steps))):
+    logits, aux_labels, changes, labels = _round(seed)
+    batch, samples = labels.shape[2], labels[0].numel()
+    system, rows = functions("coefficients", functions("mean_softmax", logits, aux_labels)), []
+    for name, weights in (("momentum", functions("step_weights", MOMENTUM, STEPS)), ("ones", torch.ones(STEPS))):
         errors = []
-        for update, batch_labels in zip(updates, labels, strict=True):
-            target = update.tensors[head(model).bias].double() * batch / lr
+        for change, batch_labels in zip(changes, labels, strict=True):
+            target = change.double() * batch / LR
             counts, truth = (
                 functions("solve", weights.mean() * system, target, samples),
                 metrics.counts(batch_labels.flatten(), 10),
