@@ -2,7 +2,7 @@
 
 from typing import Any
 
-__all__ = ["ASSIGNMENTS", "NAMES", "Result", "assignment", "check", "named"]
+__all__ = ["NAMES", "Result", "check", "named"]
 NAMES = ("llg", "lia_sa", "rlu", "gdbr", "agic", "defences")
 """Of the assignments, in the book's order."""
 

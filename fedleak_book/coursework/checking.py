@@ -8,19 +8,15 @@ from types import ModuleType
 from typing import Any
 
 from fedleak.errors import whole_number
-from fedleak_book.coursework import NAMES, named, wire
-from fedleak_book.coursework.assignment import Assignment, Result, Student, run_check
+from fedleak_book.coursework import named, wire
+from fedleak_book.coursework.assignment import Assignment, run_check
+from fedleak_book.coursework.outcomes import Result, Student
 from fedleak_book.coursework.worker import Submission, value_of
-
-ASSIGNMENTS: dict[str, Assignment] = {
-    name: importlib.import_module(f"fedleak_book.coursework.checks.{name}").ASSIGNMENT for name in NAMES
-}
-"""By name, in the book's order."""
 
 
 def assignment(name: str) -> Assignment:
     """Return an assignment by its name; if there is none, a `ValueError` says which there are."""
-    return ASSIGNMENTS[named(name)]
+    return importlib.import_module(f"fedleak_book.coursework.checks.{named(name)}").ASSIGNMENT
 
 
 def local(functions: Mapping[str, Any]) -> Student:
@@ -52,7 +48,7 @@ def check(
     Parameters
     ----------
     name
-        The assignment, one of `ASSIGNMENTS`.
+        The assignment, one of `fedleak_book.coursework.NAMES`.
     solution
         A module, a Python file, a notebook (``.ipynb``: its code cells run), a dictionary of functions (``globals()``
         in a notebook), or a single function, of which only its own checks are run.

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedleak import files
 from fedleak_book import paths
-from fedleak_book.coursework.checking import ASSIGNMENTS, assignment
+from fedleak_book.coursework import NAMES, named
 from fedleak_book.coursework.grading import Settings, Submission, grade_one, handed_in
 
 SETUP = """#!/usr/bin/env bash
@@ -73,7 +73,7 @@ def export(folder: Path, only: Sequence[str], seed: int) -> Iterator[Path]:
     """
     top = paths.root()
     sources = [*(top / name for name in CARRIED), *sorted(top.glob("fedleak*/**/*.py"))]
-    for name in [assignment(chosen).name for chosen in only] or ASSIGNMENTS:
+    for name in [named(chosen) for chosen in only] or NAMES:
         target = folder / f"{name}.zip"
         temporary = files.reserve(target)
         scripts = {"setup.sh": SETUP, "run_autograder": RUN.format(name=name), "seed": str(seed)}

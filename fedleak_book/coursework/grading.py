@@ -1,7 +1,8 @@
 """Grade a folder of submissions.
 
 A grader's process draws the inputs, compares and writes the points; a submission's functions run in a process that gets
-the inputs and returns values, see `fedleak_book.coursework.sandbox`.
+the inputs and returns values, see `fedleak_book.coursework.sandbox`. The process that starts the graders' imports no
+PyTorch, which takes seconds.
 """
 
 import contextlib
@@ -10,19 +11,17 @@ import hashlib
 import io
 import multiprocessing
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from fedleak import files
-from fedleak_book.coursework.assignment import Outcome, Result, run_check
-from fedleak_book.coursework.checking import ASSIGNMENTS, assignment
+from fedleak_book.coursework import NAMES, named
 from fedleak_book.coursework.gradebook import UNGRADED
+from fedleak_book.coursework.outcomes import Outcome, Result
 from fedleak_book.coursework.sandbox import Remote, Way, isolation
 
 LARGEST = 2**20
@@ -68,16 +67,16 @@ def submissions(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {str(folder)!r}")
-    wanted = list(dict.fromkeys(assignment(name).name for name in only))
+    wanted = list(dict.fromkeys(map(named, only)))
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "_")))
     students = [entry for entry in entries if entry.is_dir()]
     stems = dict.fromkeys(entry.stem for entry in entries if entry.suffix in (".py", ".ipynb"))
     single = [handed_in(folder, stem) for stem in stems]
     if single and len(wanted) != 1:
         raise ValueError(f"{single[0].name} is a single file: say which assignment it is for, with --assignment NAME")
-    wanted = wanted or [name for name in ASSIGNMENTS if any(handed_in(student, name).is_file() for student in students)]
+    wanted = wanted or [name for name in NAMES if any(handed_in(student, name).is_file() for student in students)]
     if not wanted or not (students or single):
-        expected = ", ".join(f"{name}.py" for name in ASSIGNMENTS)
+        expected = ", ".join(f"{name}.py" for name in NAMES)
         raise ValueError(f"no submissions in {str(folder)!r}: expected a folder for each student with {expected}")
     submissions_found = [Submission(file.stem, wanted[0], file) for file in single]
     return submissions_found + [
@@ -106,6 +105,9 @@ def grade_one(submission: Submission, settings: Settings) -> tuple[Result, float
     The inputs follow from the seed and the student: what one student's process sees is of no use to another. The
     outcomes hold our own words alone, since feedback goes to the student.
     """
+    from fedleak_book.coursework.assignment import run_check
+    from fedleak_book.coursework.checking import assignment
+
     student, name, path = submission
     text = f"{settings.seed}/{student}/{name}".encode()
     seed = int.from_bytes(hashlib.sha256(text).digest()[:7], "big")
@@ -122,6 +124,8 @@ def grade_one(submission: Submission, settings: Settings) -> tuple[Result, float
 
 
 def _all_alike(name: str, status: str, message: str) -> Result:
+    from fedleak_book.coursework.checking import assignment
+
     return Result(name, tuple(Outcome(check, status, message) for check in assignment(name).checks))
 
 
@@ -147,12 +151,27 @@ def _graded(submission: Submission, settings: Settings) -> tuple[dict[str, Any],
     return row_of(submission, result, seconds), f"{result}\n"
 
 
+def _stopped(submission: Submission) -> tuple[dict[str, Any], str]:
+    result = _all_alike(submission.assignment, "stopped", "the grader's process was ended from outside")
+    return row_of(submission, result, 0.0), f"{result}\n"
+
+
+def _processes(jobs: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _single_thread)
+
+
+def _single_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
 def _all(
     submissions: list[Submission], settings: Settings, jobs: int
 ) -> Iterator[tuple[Submission, dict[str, Any], str]]:
     """Grade in processes of their own; one that is ended from outside costs the submission that it was at."""
     again = []
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+    with _processes(jobs) as pool:
         waiting = {pool.submit(_graded, submission, settings): submission for submission in submissions}
         for future in as_completed(waiting):
             try:
@@ -163,8 +182,8 @@ def _all(
         if len(submissions) > 1:
             yield from _all([submission], settings, 1)
         else:
-            result = _all_alike(submission.assignment, "stopped", "the grader's process was ended from outside")
-            yield submission, row_of(submission, result, 0.0), f"{result}\n"
+            with _processes(1) as pool:
+                yield submission, *pool.submit(_stopped, submission).result()
 
 
 def _digest(submission: Submission) -> str:
@@ -198,22 +217,19 @@ def grade(
         place.mkdir(parents=True, exist_ok=True)
     hidden = (place for place in written if place != Path(place.anchor))
     settings = settings._replace(hidden=(folder, *hidden, *settings.hidden), way=way)
-    names = dict.fromkeys(submission.assignment for submission in expected)
-    columns = [*FIXED, *(f"{name}.{check.name}" for name in names for check in ASSIGNMENTS[name].checks)]
     files_of = {submission: _digest(submission) for submission in expected}
     rows = dict[Submission, dict[str, Any]]()
     before = _earlier(out) if resume and out.is_file() else {}
     for submission, digest in files_of.items():
         row = before.pop(submission[:2], {})
-        whole = all(row.get(name) is not None for name in columns)
+        whole = {*FIXED} <= {*row} and None not in row.values()
         if whole and row["file"] == digest != "" and not row["error"].startswith(UNGRADED):
-            rows[submission] = {name: row[name] for name in columns}
+            rows[submission] = row
     others = [*before.values()]  # of assignments that are not graded now, and of students whose folders are elsewhere
-    columns += dict.fromkeys(name for row in others for name in row if name not in columns)
-    _write(out, columns, [*others, *rows.values()])
+    _write(out, [*others, *rows.values()])
     for submission, row, text in _all([s for s in expected if s not in rows], settings, jobs):
         rows[submission] = row | {"isolation": way.name, "file": files_of[submission]}
-        _write(out, columns, [*others, *(rows[s] for s in expected if s in rows)])
+        _write(out, [*others, *(rows[s] for s in expected if s in rows)])
         if feedback:
             files.write_text(feedback / f"{submission.student}_{submission.assignment}.txt", text)
         yield rows[submission]
@@ -228,8 +244,9 @@ def _earlier(out: Path) -> dict[tuple[str, str], dict[str, Any]]:
         raise ValueError(f"{out.name} is no grade book that --resume can go on with: name another --out") from error
 
 
-def _write(out: Path, columns: list[str], rows: Iterable[dict[str, Any]]) -> None:
+def _write(out: Path, rows: Sequence[dict[str, Any]]) -> None:
     text = io.StringIO()
+    columns = dict.fromkeys([*FIXED, *(name for row in rows for name in row)])
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import fedleak
 from fedleak_book import paths
 from fedleak_book.coursework import wire
-from fedleak_book.coursework.assignment import Trouble
+from fedleak_book.coursework.outcomes import Trouble
 from fedleak_book.coursework.worker import value_of
 
 START = 300.0
@@ -121,14 +121,15 @@ def ways() -> list[Way]:
 @functools.cache
 def isolation() -> Way:
     """Return the strongest way that works on this machine, and why the stronger ones do not."""
-    probe = b"import os\ndef f(folder):\n    return os.access(folder, os.W_OK)\n"
+    probe = b"import os\nfrom importlib.util import find_spec\n"
+    probe += b"def f(folder):\n    return [os.access(folder, os.W_OK), find_spec('torch') is not None]\n"
     reasons: tuple[str, ...] = ()
     for way in ways():
         try:
-            with contextlib.closing(Remote("probe.py", probe, START, way=way)) as remote:
-                if not way.says or remote("f", str(_packages()[0])) is False:
+            with contextlib.closing(Remote("probe.py", probe, START, way=way, imports=())) as remote:
+                if not way.says or remote("f", str(_packages()[0])) == [False, True]:
                     return way._replace(stronger=reasons)
-            reason = "the package's files can be written to"
+            reason = "the package's files can be written to, or PyTorch's not be read"
         except Slow:
             raise
         except (ChildProcessError, Trouble) as error:
@@ -141,12 +142,22 @@ class Remote:
     """A submission's file in another process, which is started again when it has ended; a `Student`.
 
     `limit` are the seconds for importing it and running its functions, in all checks together; `hidden` folders that it
-    need not see; `way` how to start it, by default the strongest.
+    need not see; `way` how to start it, by default the strongest; `imports` modules that are there before its time
+    runs, by default what submissions import.
     """
 
-    def __init__(self, name: str, source: bytes, limit: float, hidden: Sequence[Path] = (), way: Way | None = None):
+    def __init__(
+        self,
+        name: str,
+        source: bytes,
+        limit: float,
+        hidden: Sequence[Path] = (),
+        way: Way | None = None,
+        imports: Sequence[str] | None = None,
+    ):
         self.name, self.source, self.limit, self.seconds_left, self.share = name, source, limit, limit, limit * SHARE
         self.way, self.hidden = way or isolation(), hidden
+        self.imports = _imports(name, source) if imports is None else imports
         self.process: subprocess.Popen | None = None
 
     def next_check(self) -> None:
@@ -207,7 +218,7 @@ class Remote:
                     command, cwd=self.work, env=environment, start_new_session=True, **streams
                 )
             until = time.monotonic() + START
-            wire.send(self.link, [self.name, self.source.decode("latin-1"), self.limit], until)
+            wire.send(self.link, [self.name, self.source.decode("latin-1"), self.limit, self.imports], until)
             if wire.receive(self.link, until) == "ready":
                 return
         except TimeoutError:
@@ -238,6 +249,15 @@ class Remote:
                         os.waitpid(number, 0)
             shutil.rmtree(self.work, ignore_errors=True)
             self.process = None
+
+
+def _imports(name: str, source: bytes) -> list[str]:
+    """Return the modules that a submission imports, and that take long."""
+    modules = ["fedleak_book.coursework.given"]
+    modules += ["scipy.optimize"] * (b"scipy" in source) + ["matplotlib.pyplot"] * (b"matplotlib" in source)
+    if name.endswith(".ipynb") or b"get_ipython" in source:
+        modules += ["IPython.core.interactiveshell", "nbformat"]
+    return modules
 
 
 def _children() -> set[int]:

@@ -5,23 +5,29 @@ import json
 import socket
 import struct
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 LIMIT = 64 * 2**20
 """Largest message, in bytes."""
 LARGEST, ENTRIES = 5_000_000, 100_000
 """Most entries of a tensor, and of lists and dictionaries in all."""
-_NAMES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
-TYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _NAMES}
+TYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
+"""Of the entries of a tensor, as PyTorch names them."""
 _HEAD = struct.Struct("!Q")
 
 
-def _packed(tensor: torch.Tensor) -> dict[str, Any]:
+def _packed(tensor: "torch.Tensor") -> dict[str, Any]:
+    import torch
+
     raw = tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
-    name = str(tensor.dtype).removeprefix("torch.")
-    return {"tensor": base64.b64encode(raw).decode(), "type": name, "shape": list(tensor.shape)}
+    return {"tensor": base64.b64encode(raw).decode(), "type": _type(tensor), "shape": list(tensor.shape)}
+
+
+def _type(tensor: "torch.Tensor") -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def encode(value: Any) -> bytes:
@@ -40,7 +46,11 @@ def decode(data: bytes) -> Any:
 def _unpacked(entry: dict[str, Any]) -> Any:
     if "tensor" not in entry:
         return entry
-    raw, kind = bytearray(base64.b64decode(entry["tensor"], validate=True)), TYPES[entry["type"]]
+    if entry["type"] not in TYPES:
+        raise ValueError("a tensor of another type")
+    import torch
+
+    raw, kind = bytearray(base64.b64decode(entry["tensor"], validate=True)), getattr(torch, entry["type"])
     return (torch.frombuffer(raw, dtype=kind) if raw else torch.empty(0, dtype=kind)).reshape(entry["shape"])
 
 
@@ -53,14 +63,6 @@ def plain(value: Any, _entries_left: list[int] | None = None) -> Any:
     entries_left[0] -= 1
     if entries_left[0] < 0:
         raise TypeError(f"a value with more than {ENTRIES:,} entries: return a tensor")
-    if isinstance(value, torch.Tensor):
-        if value.numel() > LARGEST:
-            raise TypeError(f"a tensor with more than {LARGEST:,} entries")
-        if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided:
-            raise TypeError(f"expected a plain tensor, got a {type(value).__name__} of layout {value.layout}")
-        if value.dtype not in TYPES.values():
-            raise TypeError(f"expected real or whole numbers, got {value.dtype}")
-        return value.detach().to("cpu", copy=True)
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, list | tuple):
@@ -68,6 +70,16 @@ def plain(value: Any, _entries_left: list[int] | None = None) -> Any:
         return entries if isinstance(value, list) else tuple(entries)
     if isinstance(value, dict) and all(type(key) is str for key in value):
         return {key: plain(entry, entries_left) for key, entry in value.items()}
+    import torch  # takes seconds, and a value without tensors needs none of it
+
+    if isinstance(value, torch.Tensor):
+        if value.numel() > LARGEST:
+            raise TypeError(f"a tensor with more than {LARGEST:,} entries")
+        if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided:
+            raise TypeError(f"expected a plain tensor, got a {type(value).__name__} of layout {value.layout}")
+        if _type(value) not in TYPES:
+            raise TypeError(f"expected real or whole numbers, got {value.dtype}")
+        return value.detach().to("cpu", copy=True)
     if type(value).__module__ == "numpy":
         return value.item() if getattr(value, "ndim", 1) == 0 else plain(torch.from_numpy(value.copy()), entries_left)
     raise TypeError(f"expected tensors, numbers, text, lists or dictionaries, got a {type(value).__name__}")

@@ -8,14 +8,14 @@ import pytest
 from values import cells
 
 from fedleak_book import paths
-from fedleak_book.coursework import ASSIGNMENTS, check
-from fedleak_book.coursework.assignment import Trouble, run_check, same
-from fedleak_book.coursework.checking import local
+from fedleak_book.coursework import NAMES, check
+from fedleak_book.coursework.assignment import run_check, same
+from fedleak_book.coursework.checking import assignment, local
+from fedleak_book.coursework.outcomes import Trouble
 from fedleak_book.coursework.students import stub
 from fedleak_book.coursework.worker import Submission
 
 FOLDER = paths.root() / "book" / "coursework"
-NAMES = list(ASSIGNMENTS)
 MEASURING = ("measure", "reconstruct")
 """Checks that take seconds."""
 
@@ -35,7 +35,7 @@ def functions_of(source):
 
 
 def check_of(name, label):
-    (check,) = [c for c in ASSIGNMENTS[name].checks if c.name == label]
+    (check,) = [c for c in assignment(name).checks if c.name == label]
     return check
 
 
@@ -50,7 +50,7 @@ def test_every_solution_passes_whole(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_solution_passes_its_checks_and_every_stub_fails(name, tmp_path):
     student = local(load(FOLDER / "solutions" / f"{name}.py"))
-    for task in ASSIGNMENTS[name].checks:
+    for task in assignment(name).checks:
         if task.name not in MEASURING:
             assert run_check(task, student, seed=1).status == "passed", task.name
     (tmp_path / f"{name}.py").write_text(stub(solution(name)), encoding="utf-8")
@@ -72,7 +72,7 @@ def head_of(tree):
 def test_a_stub_has_the_functions_and_nothing_in_them(name):
     tree = ast.parse(stub(solution(name)))
     assert head_of(tree) == head_of(ast.parse(solution(name)))
-    assert [f for f, *_ in head_of(tree)] == ASSIGNMENTS[name].functions
+    assert [f for f, *_ in head_of(tree)] == assignment(name).functions
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             assert [ast.unparse(part) for part in node.body[1:]] == ["raise NotImplementedError"]
@@ -111,7 +111,7 @@ def test_every_known_wrong_value_has_its_own_hint(name, monkeypatch):
     spy = lambda got, *values, **options: asked.append((values, options))
     monkeypatch.setattr(f"fedleak_book.coursework.checks.{name}.same", spy)
     student = local(load(FOLDER / "solutions" / f"{name}.py"))
-    for task in ASSIGNMENTS[name].checks:
+    for task in assignment(name).checks:
         if task.name not in MEASURING:
             run_check(task, student, seed=0)
     for (expected, what, *mistakes), options in asked:
@@ -126,9 +126,9 @@ def test_every_known_wrong_value_has_its_own_hint(name, monkeypatch):
 
 def test_every_check_is_seen_to_fail():
     """Also those that are no mutant's: each is wrong about functions that return zero."""
-    for name, assignment in ASSIGNMENTS.items():
-        zero = local({function: lambda *arguments: 0.0 for function in assignment.functions})
-        for task in (task for task in assignment.checks if task.name not in MEASURING):
+    for name in NAMES:
+        zero = local({function: lambda *arguments: 0.0 for function in assignment(name).functions})
+        for task in (task for task in assignment(name).checks if task.name not in MEASURING):
             outcome = run_check(task, zero, seed=0)
             assert outcome.status == "wrong", (name, str(outcome))
 
@@ -139,7 +139,7 @@ def test_the_pages_points_and_measurements_are_todays(name):
     """The table of part C, between its markers, holds what the solution measures with seed 1; that of B the points."""
     (page,) = FOLDER.glob(f"*_{name}.md")
     text, points = page.read_text(encoding="utf-8"), Counter()
-    for task in ASSIGNMENTS[name].checks:
+    for task in assignment(name).checks:
         points[task.function] += task.points
     assert {function: int(worth) for function, worth in re.findall(r"^\| `(\w+)` \| (\d+) \|", text, re.M)} == points
     head, *lines = cells(re.search(r"% measured\n(.*?)\n% end", text, re.S)[1])

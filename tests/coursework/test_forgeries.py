@@ -10,9 +10,9 @@ import pytest
 from forgeries import FORGERIES, MARK, SOLUTION
 from test_assignments import functions_of, solution
 
-from fedleak_book.coursework import ASSIGNMENTS, grading, sandbox
+from fedleak_book.coursework import NAMES, grading, sandbox
 from fedleak_book.coursework.assignment import run_check
-from fedleak_book.coursework.checking import local
+from fedleak_book.coursework.checking import assignment, local
 from fedleak_book.coursework.grading import Settings, Submission
 from fedleak_book.coursework.sandbox import Remote
 
@@ -122,12 +122,12 @@ def test_a_process_that_does_not_start_is_ungraded(tmp_path, monkeypatch):
     assert grading.row_of(Submission("ada", "lia_sa", tmp_path), result, 0.0)["error"].startswith("not graded")
 
 
-@pytest.mark.parametrize("name", ASSIGNMENTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_table_of_another_seed_is_refused(name):
     """Right functions with the constants of seed 1: all points but those of the measurement."""
     functions = functions_of(solution(name))
     table = functions["measure"](1)
-    (measure,) = [check for check in ASSIGNMENTS[name].checks if check.name == "measure"]
+    (measure,) = [check for check in assignment(name).checks if check.name == "measure"]
     assert run_check(measure, local(functions), 3).status == "passed"
     refused = run_check(measure, local(functions | {"measure": lambda seed: table}), 3)
     assert refused.status == "wrong"

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from fedleak import cli
 from fedleak_book import paths
-from fedleak_book.coursework import ASSIGNMENTS
+from fedleak_book.coursework import NAMES
+from fedleak_book.coursework.checking import assignment
 from fedleak_book.coursework.students import stub
 
 COURSEWORK = paths.root() / "book" / "coursework"
@@ -49,7 +50,7 @@ def test_a_submission_gets_its_points(autograder, kind, passed):
         solution = (COURSEWORK / "solutions" / "lia_sa.py").read_text(encoding="utf-8")
         submitted.write_text(stub(solution) if kind == "stub" else solution, encoding="utf-8")
     result = grade(autograder)
-    checks = ASSIGNMENTS["lia_sa"].checks
+    checks = assignment("lia_sa").checks
     assert [test["name"].split(":")[0] for test in result["tests"]] == [check.name for check in checks]
     assert [test["max_score"] for test in result["tests"]] == [check.points for check in checks]
     assert {test["status"] for test in result["tests"]} == {"passed" if passed else "failed"}
@@ -60,7 +61,7 @@ def test_a_submission_gets_its_points(autograder, kind, passed):
 
 def test_the_zip_installs_what_grading_needs(tmp_path):
     assert CliRunner().invoke(cli.app, ["coursework", "gradescope", str(tmp_path)]).exit_code == 0
-    assert {path.stem for path in tmp_path.iterdir()} == set(ASSIGNMENTS)
+    assert {path.stem for path in tmp_path.iterdir()} == set(NAMES)
     with zipfile.ZipFile(tmp_path / "llg.zip") as archive:
         names = archive.namelist()
         assert {"setup.sh", "run_autograder", "pyproject.toml", "requirements.lock"} <= set(names)

@@ -11,7 +11,7 @@ import pytest
 from forgeries import SOLUTION
 
 from fedleak_book import coursework, paths
-from fedleak_book.coursework import grading, sandbox
+from fedleak_book.coursework import checking, grading, sandbox
 from fedleak_book.coursework.grading import Settings, Submission
 from fedleak_book.coursework.sandbox import Remote, isolation
 
@@ -109,7 +109,7 @@ def test_a_run_is_resumed(tmp_path, monkeypatch):
             graded.append(submission.student)
             text = grading.read(submission.path).decode()
             status = grading.UNGRADED if "machine" in text and graded.count(submission.student) == 1 else "wrong"
-            checks = grading.ASSIGNMENTS["lia_sa"].checks
+            checks = checking.assignment("lia_sa").checks
             result = grading.Result("lia_sa", tuple(grading.Outcome(c, status, "no") for c in checks))
             yield submission, grading.row_of(submission, result, 1.0), f"{result}\n"
 

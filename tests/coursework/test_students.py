@@ -5,7 +5,7 @@ import re
 import pytest
 
 from fedleak_book import paths
-from fedleak_book.coursework import ASSIGNMENTS
+from fedleak_book.coursework import NAMES
 from fedleak_book.coursework.students import copy, stub
 
 COURSEWORK = paths.root() / "book" / "coursework"
@@ -17,7 +17,7 @@ def test_the_copy_has_no_solutions(tmp_path):
     assert copy(tmp_path / "course") > 100
     pages = tmp_path / "course" / "book" / "coursework"
     assert {path.name for path in pages.iterdir()} == {path.name for path in COURSEWORK.iterdir()} - {"teachers.md"}
-    for name in ASSIGNMENTS:
+    for name in NAMES:
         (page,) = pages.glob(f"*_{name}.md")
         text = page.read_text(encoding="utf-8")
         original = (COURSEWORK / page.name).read_text(encoding="utf-8")
