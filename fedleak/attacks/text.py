@@ -8,6 +8,7 @@ gives to the second do, where attention has mixed its words.
 
 import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import torch
@@ -36,8 +37,12 @@ class Reading(NamedTuple):
     """``[texts, places, features]``."""
 
 
-def readings(model: nn.Module, x: Tensor) -> list[Reading]:
-    """Return the inputs that texts ``[texts, places]`` give to the model's layers of tokens, as they run."""
+class _Enough(Exception):
+    """Ends a forward pass."""
+
+
+def readings(model: nn.Module, x: Tensor, most: int | None = None) -> list[Reading]:
+    """Return the inputs that texts ``[texts, places]`` give to the first `most` of the model's layers of tokens."""
     calls: list[Reading] = []
     layers = {name: m for name, m in model.named_modules() if isinstance(m, nn.MultiheadAttention | nn.Linear)}
 
@@ -48,8 +53,11 @@ def readings(model: nn.Module, x: Tensor) -> list[Reading]:
         is_shared = getattr(layer, "in_proj_weight", layer) is not None  # by queries, keys and values
         if is_shared and tokens.dim() == 3 and tokens.shape[:2] == x.shape:
             calls.append(Reading(weight, tokens))
+            if len(calls) == most:
+                raise _Enough
 
-    with watched(layers, note), torch.enable_grad():  # PyTorch's encoder layers call no hook without gradients
+    # PyTorch's encoder layers call no hook without gradients.
+    with watched(layers, note), torch.enable_grad(), suppress(_Enough):
         forward(model, x)
     return calls
 
@@ -93,13 +101,13 @@ def words_by_place(update: Update, model: nn.Module) -> Tensor:
         raise ValueError("the length of a text is not known: note it, model.input_shape = (L,)")
     (places,) = shape
     device = next(model.parameters()).device
-    first = readings(model, torch.zeros(1, places, dtype=torch.long, device=device))
+    first = readings(model, torch.zeros(1, places, dtype=torch.long, device=device), 1)
     if not first:
         raise ValueError(f"no layer of the model maps the {places} tokens of a text one by one")
     span, width = Span(update, model, first[0].weight), first[0].inputs.shape[2]
     # Before attention a place's input depends on its own word alone: one text per word shows all.
     pieces = torch.arange(vocabulary, device=device).split(max(1, AT_ONCE // (places * width)))
-    inputs = (readings(model, words[:, None].expand(-1, places))[0].inputs for words in pieces)
+    inputs = (readings(model, words[:, None].expand(-1, places), 1)[0].inputs for words in pieces)
     return torch.cat([span.misses(tokens) for tokens in inputs]).T <= TOLERANCE
 
 
@@ -181,7 +189,7 @@ def _fitting(
         raise ValueError("no text fits: the update is not one step of such a batch, or it is noisy")
     tried, length = first.repeat(len(texts), 1), len(texts[0])
     tried[:, :length] = torch.tensor(texts, device=first.device)
-    inputs = (readings(model, piece)[mixing.number].inputs for piece in tried.split(256))
+    inputs = (readings(model, piece, mixing.number + 1)[-1].inputs for piece in tried.split(256))
     checked = (tokens[:, length - 1 : length] if mixing.causal else tokens for tokens in inputs)
     fits = torch.cat([(span.misses(tokens) <= TOLERANCE).all(1) for tokens in checked])
     yield from itertools.compress(texts, fits.tolist())
