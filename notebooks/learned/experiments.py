@@ -15,12 +15,13 @@ STEPS = {"MNIST": 600, "CIFAR-10": 1500, "MNIST, 5,000": 150}
 """Steps of a network's training."""
 
 
-def judged(ctx, seed, data, batch_size, iterations, updates):
+def judged(ctx, seed, data, batch_size, iterations, updates, batches=learned.BATCHES):
     """Score an attacker trained for one network, and every other attack on the same updates."""
     model = make_network(ctx, "lenet", data, TRAINED, seed ^ 4, steps=STEPS[data])
     aux = load_other_images(ctx, data)
     generator = torch.Generator().manual_seed(seed ^ 0x1EA)
-    attacker = learned.train(model, aux, batch_size, iterations=iterations, seed=seed)
+    often = dict(iterations=iterations, batches=batches)
+    attacker = learned.train(model, aux, batch_size, seed=seed, **often)
     yield from score_all(ctx, model, data, attacker, batch_size, updates, generator)
     expects = fit_expected(attacker, model, aux, seed, batch_size, generator)
     pool = attacker.reader.make_pool(model, load_clients_images(ctx, data))
