@@ -7,7 +7,7 @@ returns the weights, rho in the paper; `Scheme.history` returns h.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -58,17 +58,10 @@ class Scheme:
     @torch.no_grad()
     def step(self, weights: list[Tensor], gradients: list[Tensor], velocities: list[Tensor | None]) -> None:
         """Take one of the clients' steps in place; velocities are None before a round's first one."""
-        sgd(  # the class, `torch.optim.SGD`, imports PyTorch's compiler, which takes seconds
-            weights,
-            gradients,
-            velocities,
-            lr=self.lr,
-            momentum=self.momentum,
-            nesterov=self.name == "nag" and self.momentum > 0,
-            weight_decay=0.0,
-            dampening=0.0,
-            maximize=False,
-        )
+        nesterov = self.name == "nag" and self.momentum > 0
+        others: dict[str, Any] = {"weight_decay": 0.0, "dampening": 0.0, "maximize": False}
+        # the class, `torch.optim.SGD`, imports PyTorch's compiler, which takes seconds
+        sgd(weights, gradients, velocities, lr=self.lr, momentum=self.momentum, nesterov=nesterov, **others)
 
     def weights(self) -> Tensor:
         """Return the weight of each local step's gradient, ``[steps]``, float64 (rho in RLU, Table 1)."""

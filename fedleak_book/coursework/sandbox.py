@@ -126,7 +126,8 @@ def isolation() -> Way:
     reasons: tuple[str, ...] = ()
     for way in ways():
         try:
-            with contextlib.closing(Remote("probe.py", probe, START, way=way, imports=())) as remote:
+            with contextlib.closing(Remote("probe.py", probe, START, way=way)) as remote:
+                remote.imports = []  # PyTorch takes seconds
                 if not way.says or remote("f", str(_packages()[0])) == [False, True]:
                     return way._replace(stronger=reasons)
             reason = "the package's files can be written to, or PyTorch's not be read"
@@ -142,22 +143,13 @@ class Remote:
     """A submission's file in another process, which is started again when it has ended; a `Student`.
 
     `limit` are the seconds for importing it and running its functions, in all checks together; `hidden` folders that it
-    need not see; `way` how to start it, by default the strongest; `imports` modules that are there before its time
-    runs, by default what submissions import.
+    need not see; `way` how to start it, by default the strongest. ``imports`` are there before its time runs.
     """
 
-    def __init__(
-        self,
-        name: str,
-        source: bytes,
-        limit: float,
-        hidden: Sequence[Path] = (),
-        way: Way | None = None,
-        imports: Sequence[str] | None = None,
-    ):
+    def __init__(self, name: str, source: bytes, limit: float, hidden: Sequence[Path] = (), way: Way | None = None):
         self.name, self.source, self.limit, self.seconds_left, self.share = name, source, limit, limit, limit * SHARE
         self.way, self.hidden = way or isolation(), hidden
-        self.imports = _imports(name, source) if imports is None else imports
+        self.imports = _imports(name, source)
         self.process: subprocess.Popen | None = None
 
     def next_check(self) -> None:
