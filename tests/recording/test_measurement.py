@@ -2,6 +2,7 @@
 
 import copy
 
+import loops_by_model  # noqa: F401, adds its loops
 import pytest
 import torch
 from loops import CLASSES, LOOPS, RATE, mlp, plain, samples
