@@ -20,6 +20,8 @@ from fedleak.recording import read, write
 from fedleak.recording.contribution import UNMEASURED
 from fedleak.recording.gaps import note_gap
 
+SETUP = Setup(model=network, shape=SHAPE, remedy_trials=0)
+
 
 @pytest.fixture(scope="module")
 def setup_file(tmp_path_factory):
@@ -207,6 +209,8 @@ def test_training_that_nobody_measured_can_be_assumed(invoke, run, setup_file, t
     assert "accept that with --assume training" in invoke(*words, ends=3).stderr
     invoke(*words, "--assume", "training")
     invoke(*words, "--assume", "all", ends=2)
+    result = invoke(tmp_path / "server", "--fail-above", 1, "--assume", "training", ends=3)
+    assert "pass --setup: the server has the model" in result.stderr, "assumed training does not replace it"
 
 
 def test_without_the_servers_model_nothing_is_kept(invoke, run, tmp_path):
@@ -215,13 +219,6 @@ def test_without_the_servers_model_nothing_is_kept(invoke, run, tmp_path):
     assert "pass --setup: the server has the model" in result.stderr
     assert "shared gradients" in junit.read_text(), "the adversary's name"
     invoke(run, "--fail-above", 0, ends=1)  # a leak is one all the same
-
-
-def test_assumed_training_does_not_replace_the_servers_model(invoke, run, tmp_path):
-    for part in read(run):
-        write(tmp_path / "server", replace(part, seen_by="server", failed=UNMEASURED), *part.states())
-    result = invoke(tmp_path / "server", "--fail-above", 1, "--assume", "training", ends=3)
-    assert "pass --setup: the server has the model" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -234,15 +231,8 @@ def test_assumed_training_does_not_replace_the_servers_model(invoke, run, tmp_pa
     ],
 )
 def test_less_than_a_server_has_keeps_nothing(run, adversary, withheld, status):
-    setup = Setup(
-        model=network,
-        shape=SHAPE,
-        trials=3,
-        batch_size=8,
-        remedy_trials=0,
-        adversary=adversary,
-        defences=[Withhold(withheld)] if withheld else [],
-    )
+    defences = [Withhold(withheld)] if withheld else []
+    setup = replace(SETUP, trials=3, batch_size=8, adversary=adversary, defences=defences)
     reports = [audit(setup, fast=True)] if withheld else [audit(setup, fast=True), audit_run(run, setup)]
     for report in reports:
         judged = guard.verdicts(report, Limits(mean=1.0))
@@ -251,15 +241,15 @@ def test_less_than_a_server_has_keeps_nothing(run, adversary, withheld, status):
 
 
 def test_a_private_round_is_judged_by_its_epsilon(run, tmp_path):
-    privacy, setup = Privacy(neighbours="client", history=((1.0, 1.0, 1),)), Setup(model=network, shape=SHAPE)
+    privacy = Privacy(neighbours="client", history=((1.0, 1.0, 1),))
     for part in read(run):
         write(tmp_path, replace(part, privacy=privacy, failed="Opacus"), *part.states())
-    report = audit_run(tmp_path, replace(setup, remedy_trials=0))
+    report = audit_run(tmp_path, SETUP)
     for limit, code in ((1e9, guard.KEPT), (1e-3, guard.LEAK)):
         assert judge(report, epsilon=limit)[1] == judge(report, mean=1.0, epsilon=limit)[1] == code
     assert judge(report, mean=1.0)[1] == guard.NOT_MEASURABLE
     assert guard.exit_code(guard.verdicts(report, Limits(mean=1.0), assume_training=True)) == guard.NOT_MEASURABLE
-    assert judge(audit_run(run, replace(setup, remedy_trials=0)), epsilon=8.0)[1] == guard.NOT_MEASURABLE
+    assert judge(audit_run(run, SETUP), epsilon=8.0)[1] == guard.NOT_MEASURABLE
 
 
 def test_a_round_in_which_a_contribution_left_a_note_alone_is_not_measurable(run, tmp_path):
@@ -267,7 +257,7 @@ def test_a_round_in_which_a_contribution_left_a_note_alone_is_not_measurable(run
         write(tmp_path, part, *part.states())
     first = min(part.round for part in read(run))
     note_gap(tmp_path, first, "client", "another", "no labels were shown")
-    report = audit_run(tmp_path, Setup(model=network, shape=SHAPE, remedy_trials=0), gaps=True)
+    report = audit_run(tmp_path, SETUP, gaps=True)
     for limits in (Limits(mean=1.0), Limits(each=1.0)):
         judged = guard.verdicts(report, limits)
         doubtful = [verdict for verdict in judged if verdict.status != "kept"]
@@ -278,9 +268,7 @@ def test_a_round_in_which_a_contribution_left_a_note_alone_is_not_measurable(run
 
 @pytest.mark.parametrize("defences", [[], [Withhold(["3.weight", "3.bias"])]])
 def test_updates_that_nobody_scores_are_not_measurable(defences, tmp_path):
-    setup = Setup(
-        model=network, shape=SHAPE, algorithm="fedavg", lr=1e-30, trials=2, remedy_trials=0, defences=defences
-    )
+    setup = replace(SETUP, algorithm="fedavg", lr=1e-30, trials=2, defences=defences)
     report = audit(setup, fast=True)
     assert not report.measured
     assert "Nothing is scored: 2 updates could not be scored: the update is zero" in report.to_markdown()
@@ -305,5 +293,5 @@ def test_a_client_whose_record_was_refused_is_named_with_the_reason(run, tmp_pat
         write(folder, replace(part, seen_by="server"), *part.states())
     (folder / "round-0001" / "client-a.json").unlink()
     note_gap(folder, 1, "client", "a", "no labels were shown")
-    report = audit_run(folder, Setup(model=network, shape=SHAPE, remedy_trials=0), gaps=True)
+    report = audit_run(folder, SETUP, gaps=True)
     assert "no labels were shown" in report.headline()[0]
