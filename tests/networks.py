@@ -65,6 +65,19 @@ def normed():
     return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
 
 
+class Behind(nn.Module):
+    """Some function of a linear layer's outputs, which are `times` as large as usual."""
+
+    def __init__(self, function, sizes=(12, 20, 6), times=1):
+        super().__init__()
+        self.function, self.body, self.fc = function, nn.Linear(*sizes[:2]), nn.Linear(*sizes[1:])
+        with torch.no_grad():
+            self.fc.weight.mul_(times)
+
+    def forward(self, x):
+        return self.function(self.fc(self.body(x).relu()))
+
+
 class Tied(nn.Module):
     """A text classifier whose classes are its words: embedding and last layer have one weight, in either order."""
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from networks import Residual
+from networks import Behind, Residual
 from torch import nn
 from torch.nn import functional as F
 
@@ -35,19 +35,6 @@ def test_an_all_clear_needs_the_cross_entropy_times_a_factor(name):
     assert (verdict.status == "kept") == is_clear, verdict.why
 
 
-class Behind(nn.Module):
-    """Outputs that something behind the last layer may change; they are large."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function, self.body, self.fc = function, nn.Linear(20, 32), nn.Linear(32, 4)
-        with torch.no_grad():
-            self.fc.weight.mul_(60)
-
-    def forward(self, x):
-        return self.function(self.fc(self.body(x).relu()))
-
-
 class Rolled(torch.autograd.Function):
     """The identity, whose gradient has the classes in another order."""
 
@@ -78,7 +65,7 @@ def clamped(z, y):
     ids=["plain", "ten times", "log-softmax", "clamped in the loss", "other backward pass", "changed in place"],
 )
 def test_the_gradient_at_the_last_layer_is_measured_in_every_step(function, loss, departs, steps):
-    case = prepare(quick(model=Behind(function), loss=loss, **steps))
+    case = prepare(quick(model=Behind(function, (20, 32, 4), 60), loss=loss, **steps))
     case.trial(0)
     assert bool(case.loss.departure) == departs
     assert (case.loss.factor is None) == departs
@@ -107,7 +94,7 @@ def test_a_loss_that_changes_with_its_calls_is_measured_where_clients_call_it(ca
 
 
 def test_a_gradient_that_is_not_the_cross_entropys_is_no_all_clear():
-    report = audit(quick(model=Behind(Rolled.apply)), fast=True)
+    report = audit(quick(model=Behind(Rolled.apply, (20, 32, 4), 60)), fast=True)
     (verdict,) = guard.verdicts(report, guard.Limits(mean=1.0))
     assert verdict.status == "not measurable"
     assert "it departs by" in verdict.why

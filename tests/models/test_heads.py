@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from networks import Text, Two, Wrapped
+from networks import Behind, Text, Two, Wrapped
 from torch import nn
 from torchvision import models as vision
 
@@ -15,17 +15,6 @@ from fedleak.models import chain, head, head_pass, input_shape, known_tokens
 
 LABELS = torch.tensor([0, 0, 0, 3, 3, 1, 5, 5])
 SEEDED = torch.Generator().manual_seed(0)
-
-
-class Behind(nn.Module):
-    """Some function of a linear layer's outputs."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function, self.body, self.fc = function, nn.Linear(12, 20), nn.Linear(20, 6)
-
-    def forward(self, x):
-        return self.function(self.fc(self.body(x).relu()))
 
 
 def vit():
