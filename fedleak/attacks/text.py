@@ -8,7 +8,6 @@ gives to the second do, where attention has mixed its words.
 
 import itertools
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import NamedTuple
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from fedleak.attacks.registry import Need, attack
 from fedleak.federated import Update
 from fedleak.federated.update import fitting
-from fedleak.models.inputs import forward, known_tokens, watched
+from fedleak.models.inputs import Enough, forward, known_tokens, watched
 
 TOLERANCE = 1e-4
 """Largest share of an input that lies outside the span: rounding leaves 1e-6, a wrong word far back in a text 3e-4."""
@@ -37,10 +36,6 @@ class Reading(NamedTuple):
     """``[texts, places, features]``."""
 
 
-class _Enough(Exception):
-    """Ends a forward pass."""
-
-
 def readings(model: nn.Module, x: Tensor, most: int | None = None) -> list[Reading]:
     """Return the inputs that texts ``[texts, places]`` give to the first `most` of the model's layers of tokens."""
     calls: list[Reading] = []
@@ -54,10 +49,10 @@ def readings(model: nn.Module, x: Tensor, most: int | None = None) -> list[Readi
         if is_shared and tokens.dim() == 3 and tokens.shape[:2] == x.shape:
             calls.append(Reading(weight, tokens))
             if len(calls) == most:
-                raise _Enough
+                raise Enough
 
     # PyTorch's encoder layers call no hook without gradients.
-    with watched(layers, note), torch.enable_grad(), suppress(_Enough):
+    with watched(layers, note), torch.enable_grad():
         forward(model, x)
     return calls
 

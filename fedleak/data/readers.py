@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import io
 import json
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -62,9 +63,7 @@ class Raw:
         for some in torch.from_numpy(indices).split(CHUNK):
             chunk = torch.from_numpy(np.stack([self.pixels[index] for index in some.tolist()]))
             chunk = chunk.permute(0, 3, 1, 2) if chunk.dtype == torch.uint8 else chunk
-            if size:  # torchvision's `resize` does the same, but takes seconds to import
-                chunk = interpolate(chunk, tuple(size), mode="bilinear", antialias=True)
-            chunks.append(chunk.contiguous())
+            chunks.append((_resized(chunk, tuple(size)) if size else chunk).contiguous())
         return torch.cat(chunks)
 
     def rows(self, indices: np.ndarray, note: str = "") -> "Raw":
@@ -78,6 +77,20 @@ class Raw:
         train = stratified_choice(self.labels, size - round(size * 0.2), seed=0)
         indices = train if split == "train" else np.setdiff1d(np.arange(size), train)
         return self.rows(indices, "; our own seeded, class-stratified 80/20 split")
+
+
+def _resized(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return images ``[N, C, H, W]`` in another size, with torchvision's pixels; its import takes seconds."""
+    if images.shape[2:] == size:
+        return images
+    resize = partial(interpolate, size=size, mode="bilinear", antialias=True)
+    has_bytes = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512") or platform.machine() in (
+        "arm64",
+        "aarch64",
+    )
+    return (
+        resize(images) if has_bytes or images.is_floating_point() else resize(images.float()).round().to(images.dtype)
+    )
 
 
 def joined(first: Raw, second: Raw) -> Raw:

@@ -3,7 +3,7 @@
 import copy
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -179,9 +179,13 @@ def _suggest_shapes(model: nn.Module) -> list[tuple[int, ...]]:
     return [*dict.fromkeys(flat), *((c, side, side) for c in channels for side in sides)]
 
 
+class Enough(Exception):
+    """Ends a pass in which layers are `watched`: those behind are not asked for."""
+
+
 @contextmanager
 def watched(layers: Mapping[str, nn.Module], note: Callable[[str, Tensor, Tensor], None]) -> Iterator[None]:
-    """Call ``note(name, inputs, outputs)`` at each forward pass of these layers in the block."""
+    """Call ``note(name, inputs, outputs)`` at each forward pass of these layers in the block, which `Enough` ends."""
 
     def hook(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], dict[str, Tensor], Tensor], None]:
         def call(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor], outputs: Tensor) -> None:
@@ -192,7 +196,8 @@ def watched(layers: Mapping[str, nn.Module], note: Callable[[str, Tensor, Tensor
 
     handles = [layer.register_forward_hook(hook(name), with_kwargs=True) for name, layer in layers.items()]
     try:
-        yield
+        with suppress(Enough):
+            yield
     finally:
         for handle in handles:
             handle.remove()

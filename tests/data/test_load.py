@@ -1,7 +1,9 @@
 import pytest
 import torch
+from torchvision.transforms.v2.functional import resize
 
 from fedleak.data import catalogue, load
+from fedleak.data.readers import _resized
 from fedleak.errors import DataNotFound
 
 
@@ -44,6 +46,14 @@ def test_synthetic_takes_any_shape_and_count():
     assert images.digest != load("synthetic", shape=(1, 7, 5), n_classes=3, count=10, seed=2).digest
     assert load("synthetic", n_classes=2, count=4, size=9).shape == (3, 9, 9)
     assert load("photos", size=(48, 64)).shape == (3, 48, 64)
+
+
+@pytest.mark.parametrize("capability", ["AVX2", "DEFAULT"])
+def test_resized_pixels_are_torchvisions(monkeypatch, capability):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    images = torch.randint(256, (2, 3, 48, 40), dtype=torch.uint8)
+    for pixels in (images, images / 255):
+        assert torch.equal(_resized(pixels, (32, 60)), resize(pixels, [32, 60], antialias=True))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The range of an inversion's inputs: facts that contradict pixels in [0, 1], before and after the search."""
 
-import contextlib
 import math
 import warnings
 from typing import Any, Literal, NamedTuple
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedleak.federated import Update
-from fedleak.models.inputs import as_inputs, run, watched
+from fedleak.models.inputs import Enough, as_inputs, run, watched
 
 Box = tuple[float, float] | Literal["pixels"] | None
 """Range of the inputs, None for any; ``"pixels"`` is [0, 1] for images and None for rows, signals and sequences."""
@@ -28,10 +27,6 @@ MIN_PRESSED, MIN_PRESSURE = 0.2, 2.0
 Pixels have slopes at the edges as large as inside (ratio 1.0 to 1.2, and more for up to 10 % of the entries only);
 inputs in [-1, 1] or of mean 0 have 29 to 80 % at the edges, with slopes 2 to 190 times as large."""
 _MAX_ENTRIES, _MAX_SAMPLES = 1000, 128
-
-
-class _Known(Exception):
-    """Ends a pass through a model: the layers behind are not asked for."""
 
 
 class FirstLayer(NamedTuple):
@@ -143,9 +138,9 @@ def first_layer(model: nn.Module, shape: tuple[int, ...], low: Tensor, high: Ten
     def note(*call: Any) -> None:
         calls.append(call)
         if len(calls) == 2:
-            raise _Known
+            raise Enough
 
-    with watched(layers, note), contextlib.suppress(_Known):
+    with watched(layers, note):
         run(model, as_inputs(x, model))
     if not calls:
         return None
