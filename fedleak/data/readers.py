@@ -79,7 +79,7 @@ class Raw:
         return self.rows(indices, "; our own seeded, class-stratified 80/20 split")
 
 
-def _resized(images: Tensor, size: tuple[int, int]) -> Tensor:
+def _resized(images: Tensor, size: tuple[int, ...]) -> Tensor:
     """Return images ``[N, C, H, W]`` in another size, with torchvision's pixels; its import takes seconds."""
     if images.shape[2:] == size:
         return images
