@@ -25,7 +25,7 @@ from fedleak.audit.setup import Setup
 from fedleak.errors import likely
 from fedleak.federated import Update
 from fedleak.federated.defences import Defence, protect
-from fedleak.federated.update import plain_name, unwrapped, without_frozen
+from fedleak.federated.update import unwrapped, without_frozen
 from fedleak.models import batch_dependent
 from fedleak.models.states import bare, last_matrix
 from fedleak.privacy.spending import spent
@@ -123,18 +123,24 @@ class Rounds:
         """
         if self.case is None:
             return Classifier.of(bare(state, self.last))
-        state = unwrapped(state, self.case.model)
+        model, by_batch = self.case.model, entry.by_batch or []
         try:
-            classifier = self.case.attacked.with_state(state)
+            classifier = self.case.attacked.with_state(unwrapped(state, model))
         except RuntimeError as error:
             reason = " ".join(str(error).split())
-            reason = f"{reason:.300}{likely(state)}"
+            reason = f"{reason:.300}{likely(unwrapped(state, model))}"
             raise ValueError(f"{entry.path}: its state is not of the set-up's model: {reason}") from error
-        if entry.by_batch is not None:
-            by_batch = {plain_name(name) for name in entry.by_batch}
-            for name, module in classifier.model.named_modules():
-                if isinstance(module, _NormBase) and module.running_mean is not None:
-                    module.train(plain_name(name) in by_batch)
+        # Wrappers rename the norms as they rename the state's other tensors.
+        marked = unwrapped({name: name in by_batch for name in (*state, *by_batch)}, model)
+        norms = {n: m for n, m in classifier.model.named_modules() if isinstance(m, _NormBase)}
+        tensors = {f"{name}.{key}".lstrip("."): name for name, norm in norms.items() for key in norm.state_dict()}
+        if unknown := [name for name, is_norm in marked.items() if is_norm and name not in tensors]:
+            if not entry.failed:
+                raise ValueError(f"{entry.path}: by_batch names {unknown[0]!r}, and the set-up has no such batch norm")
+        elif entry.by_batch is not None:
+            used = {tensors[name] for name, is_norm in marked.items() if is_norm}
+            for name, norm in norms.items():
+                norm.train(name in used)
         return classifier
 
     def _observe(

@@ -52,8 +52,8 @@ class Contribution:
         Of a measured round, by tensor: the rate of its steps as a multiple of `lr`, and the share of its weights that
         weight decay takes off. Tensors that are not in `scales` are no part of the update.
     by_batch
-        Names of the batch norms that used their batch's statistics (training mode), if the client noted them; all
-        others used running statistics.
+        The batch norms that used their batch's statistics (training mode), each by the name of a tensor in its state,
+        if the client noted them; all others used running statistics.
     failed
         The first fact that does not hold of a client that trains by SGD on the mean cross-entropy of the recorded
         labels, or why that is not known; "" if it was measured. Then `lr` includes the loss's factor.

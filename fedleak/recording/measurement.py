@@ -73,9 +73,10 @@ class Measurement:
         """Labels of each step, as read from the gradient of the head's outputs."""
         self.left_out = 0
         """Samples that the loss gave no gradient, as for an ignored label."""
-        self.norms = {n: m for n, m in model.named_modules() if isinstance(m, _NormBase) and m.running_mean is not None}
+        norms = [(n, m) for n, m in model.named_modules() if isinstance(m, _NormBase)]
+        self.norms = {f"{n}.{key}".lstrip("."): m for n, m in norms for key in [*m.state_dict()][:1]}
         self.by_batch: set[str] | None = None
-        """Names of the norms that used a batch's statistics, the same in each step; None before the first."""
+        """The norms that used a batch's statistics, by the name of a tensor, the same in each step; None before one."""
         self.rules: dict[str, list[Rule | None]] = {name: [] for name in self.parameters}
         """By parameter, the rules of the steps in `labels`; None where a step left it out."""
         self.total: dict[str, Tensor] = {}
@@ -85,6 +86,7 @@ class Measurement:
         self._velocities: tuple[dict[str, Tensor], dict[str, Tensor]] = {}, {}  # of gradients, of decay
         self._pending: dict[str, Tensor] = {}  # gradients, summed over the samples since the last step
         self._labels: list[Tensor] = []
+        self._modes: list[set[str]] = []
         self._weights = {name: p.detach().clone() for name, p in self.parameters.items()}  # after the last step
         self._task, self._depth, self._is_busy = -1, 0, False
         self.steps, self.rule = 0, Rule(0.0)
@@ -109,7 +111,11 @@ class Measurement:
             inputs = args[0] if args else kwargs["input"]
             # The hook holds no tensor above the layer, so that graph and hook are no reference cycle.
             values = output.detach().clone()  # whatever changes the outputs in place
-            seen = values, self._has_same_weights(), {name for name, norm in self.norms.items() if norm.training}
+            seen = (
+                values,
+                self._has_same_weights(),
+                {name for name, norm in self.norms.items() if norm.training or norm.running_mean is None},
+            )
             output.register_hook(partial(self._at_logits, name, layer, inputs, *seen))
 
     @_guarded
@@ -137,10 +143,9 @@ class Measurement:
         if not bool(rows.any()) or not any(p.requires_grad for p in self.parameters.values()):
             return
         self.head = name
-        if not same_weights or self.by_batch not in (None, by_batch):
-            self.failed = OTHER_MODE if same_weights else CHANGED_OTHERWISE
+        if not same_weights:
+            self.failed = CHANGED_OTHERWISE
             return
-        self.by_batch = by_batch
         if hooked := next((n for n, p in self.parameters.items() if p._backward_hooks), ""):
             self.failed = f"a hook may change the gradient of {hooked}"
             return
@@ -149,8 +154,9 @@ class Measurement:
             return
         task = torch._C._current_graph_task_id()  # the same in all hooks of one backward pass
         if task != self._task and not self._has_gradients():
-            self._pending, self._labels = {}, []  # the gradients so far were set to zero
+            self._pending, self._labels, self._modes = {}, [], []  # the gradients so far were set to zero
         self._task = task
+        self._modes.append(by_batch)
         self._is_busy = True
         try:
             self._add_gradient(layer, inputs, values, labels, rows)
@@ -206,10 +212,16 @@ class Measurement:
 
     @_guarded
     def _sum(self, rules: Mapping[str, Rule]) -> None:
-        pending, labels, self._pending, self._labels = self._pending, self._labels, {}, []
+        pending, labels, modes = self._pending, self._labels, self._modes
+        self._pending, self._labels, self._modes = {}, [], []
         if self.head is None or (not labels and self._has_gradients()):
             self.failed = NO_CROSS_ENTROPY if self.head is None else "a step follows no pass: a gradient was used again"
             return
+        for mode in modes:
+            if self.by_batch not in (None, mode):
+                self.failed = OTHER_MODE
+                return
+            self.by_batch = mode
         samples = torch.cat([torch.empty(0, dtype=torch.long), *labels])
         self.labels.append(samples)
         for name, p in self.parameters.items():

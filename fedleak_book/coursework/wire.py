@@ -81,7 +81,10 @@ def plain(value: Any, _entries_left: list[int] | None = None) -> Any:
             raise TypeError(f"expected real or whole numbers, got {value.dtype}")
         return value.detach().to("cpu", copy=True)
     if type(value).__module__ == "numpy":
-        return value.item() if getattr(value, "ndim", 1) == 0 else plain(torch.from_numpy(value.copy()), entries_left)
+        if getattr(value, "ndim", 1):
+            return plain(torch.from_numpy(value.copy()), entries_left)
+        if type(item := value.item()) in (bool, int, float, str):
+            return item
     raise TypeError(f"expected tensors, numbers, text, lists or dictionaries, got a {type(value).__name__}")
 
 

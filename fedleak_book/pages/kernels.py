@@ -20,11 +20,15 @@ from fedleak_book import paths
 
 
 def warm_up(codes: Iterable[str]) -> None:
-    """Import what cells import; what fails is left to the cell, which reports it. No thread is started."""
+    """Import what cells import; what fails is left to the cell, which reports it. No thread is started.
+
+    What a module does when it is imported, all kernels have, as if each of them had imported it.
+    """
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # as a kernel has it before it imports
-    sys.path.insert(0, str(paths.root()))  # a kernel's working directory
+    os.chdir(paths.root())  # as a kernel has it
+    sys.path.insert(0, os.getcwd())
     for code in codes:
-        with suppress(Exception):
+        with suppress(Exception, SystemExit):
             for node in ast.parse(code).body:
                 if isinstance(node, ast.Import | ast.ImportFrom):
                     exec(compile(ast.Module([node], []), "<cell>", "exec"), {})
@@ -63,6 +67,8 @@ class _Kernel(ForkProcess):
     def run(self) -> None:
         os.setsid()
         os.environ.update(self._environment)
+        if torch := sys.modules.get("torch"):
+            torch.seed()  # else random numbers without a seed are the same in all kernels
         asyncio.set_event_loop(asyncio.new_event_loop())  # the fork is inside a coroutine of its parent's loop
         kernel = IPKernelApp.instance(parent_handle=os.getppid())
         kernel.initialize(self._arguments)

@@ -1,5 +1,6 @@
 """An audit of a recorded run says what direct calls of the attacks say, and guards a deployment."""
 
+from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
 
@@ -12,6 +13,7 @@ from fedleak.attacks.labels import ilrg, llg, rlu
 from fedleak.attacks.registry import EAVESDROPPER
 from fedleak.audit import Setup, audit_run, guard
 from fedleak.audit.case import prepare
+from fedleak.audit.recorded import Rounds
 from fedleak.federated import Scheme
 from fedleak.intervals import interval
 from fedleak.metrics import instance_accuracy
@@ -62,18 +64,23 @@ def test_the_report_goes_with_the_rounds_and_says_what_it_cannot_see(report):
     assert (report.remedies["n"] > 0).any()
 
 
+@pytest.mark.parametrize("wrapped", [lambda model: model, lambda model: nn.Sequential(OrderedDict(net=model))])
 @pytest.mark.parametrize("training", [True, False])
-def test_attackers_run_the_model_in_the_clients_mode(tmp_path, training):
+def test_attackers_run_the_model_in_the_clients_mode(tmp_path, training, wrapped):
     """Whatever mode the set-up's model is in: else what they recover is of no round that took place."""
 
     def normalised(training=training):
         layers = nn.Flatten(), nn.Linear(36, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, CLASSES)
         return nn.Sequential(*layers).train(training)
 
-    train(tmp_path, 1, "a", [12], 0, make=normalised)
-    reports = [audit_run(tmp_path, Setup(model=partial(normalised, mode), shape=SHAPE)) for mode in (True, False)]
-    by_setup = [report.rows.drop(columns="seconds") for report in reports]
-    pd.testing.assert_frame_equal(*by_setup)
+    train(tmp_path, 1, "a", [12], 0, make=lambda: wrapped(normalised()))
+    case = prepare(Setup(model=partial(normalised, not training), shape=SHAPE))
+    (observed,) = Rounds(read(tmp_path), case).observe()
+    assert observed.classifier.model[2].training == training
+    (entry,) = read(tmp_path)
+    write(tmp_path, replace(entry, by_batch=["other.weight"]), *entry.states())
+    with pytest.raises(ValueError, match=r"client-a.json: by_batch names 'other.weight'"):
+        next(Rounds(read(tmp_path), case).observe())
 
 
 def test_without_a_model_only_what_needs_none_is_run(run):

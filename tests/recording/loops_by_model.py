@@ -3,7 +3,7 @@
 import copy
 
 import torch
-from loops import CLASSES, RATE, WEIGHT, Optimisers, Parts, add, add_loss, loop, mlp, plain, sequential, simple
+from loops import CLASSES, RATE, WEIGHT, WIDTH, Optimisers, Parts, add, add_loss, loop, mlp, plain, sequential, simple
 from networks import Tied
 from torch import nn
 from torch.nn import functional as F
@@ -90,9 +90,16 @@ def _(model, optimiser, x, y, saw):
 
 
 # Models and wrappers
+def attacked(model, _):
+    """Take a gradient in evaluation mode, as for adversarial inputs, and drop it."""
+    F.cross_entropy(model.eval()(torch.rand(2, WIDTH)), torch.tensor([0, 1])).backward()
+    model.train().zero_grad()
+
+
 add("no bias", network=lambda: Parts(simple, lambda: nn.Linear(32, CLASSES, bias=False)))
 add("batch norm and dropout", network=sequential(lambda: nn.BatchNorm1d(32), lambda: nn.Dropout(0.5)))
 add("a batch norm that changes its mode", False, sequential(lambda: nn.BatchNorm1d(32)), after=lambda m, _: m.eval())
+add("a pass in evaluation mode that no step uses", network=sequential(lambda: nn.BatchNorm1d(32)), after=attacked)
 add("a bias in front of batch norm", optimiser=Optimisers(lr=0.1), network=sequential(lambda: nn.BatchNorm1d(32)))
 add("a frozen body", network=frozen(0))
 add("a frozen head", network=frozen(2))
