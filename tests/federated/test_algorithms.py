@@ -80,14 +80,6 @@ def test_scaffolds_server_sends_the_mean_of_the_clients_mean_gradients():
     )
 
 
-def test_the_weights_of_table_1():
-    assert Scheme("fedavg", 0.1, 3).weights().tolist() == [1, 1, 1]
-    assert Scheme("sgdm", 0.1, 3, momentum=0.5).weights().tolist() == [1.75, 1.5, 1]
-    assert Scheme("nag", 0.1, 3, momentum=0.5).weights().tolist() == [1.875, 1.75, 1.5]
-    prox = Scheme("fedprox", 0.1, 3, regularisation=5).weights()
-    torch.testing.assert_close(prox, torch.tensor([0.25, 0.5, 1], dtype=torch.float64))
-
-
 def played(scheme, clients, labels=0):
     """A round of two clients' batches of two steps each."""
     x, y = torch.zeros(2, 2, 6, 1, 2, 2, dtype=torch.float64), torch.full((2, 2, 6), labels)
