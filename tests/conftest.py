@@ -23,27 +23,18 @@ def seed(request, monkeypatch):
     torch.manual_seed(0)
 
 
-@pytest.fixture(scope="session")
-def alexnet(tmp_path_factory):
-    """A folder with the features of an AlexNet of random weights, made once."""
+@pytest.fixture
+def perceptual(monkeypatch, tmp_path):
+    """LPIPS on an AlexNet of random weights."""
     import torch
     import torchvision  # it takes a second, and every process of a run collects all files
 
-    folder = tmp_path_factory.mktemp("alexnet")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        features = torchvision.models.alexnet().features.state_dict(prefix="features.")
-    (folder / "weights").mkdir()
-    torch.save(features, folder / "weights" / "alexnet_features_torchvision.pth")
-    return folder
-
-
-@pytest.fixture
-def perceptual(monkeypatch, alexnet):
-    """LPIPS on an AlexNet of random weights."""
     from fedleak import metrics
 
-    monkeypatch.setenv("FEDLEAK_DATA", str(alexnet))
+    features = torchvision.models.alexnet().features.state_dict(prefix="features.")
+    (tmp_path / "weights").mkdir()
+    torch.save(features, tmp_path / "weights" / "alexnet_features_torchvision.pth")
+    monkeypatch.setenv("FEDLEAK_DATA", str(tmp_path))
     metrics._perceptual.cache_clear()
     yield
     metrics._perceptual.cache_clear()

@@ -22,10 +22,10 @@ def pool(per_class=40, seed=0, noise=0.3, classes=CLASSES):
 MODEL = build("fcn3", SHAPE, CLASSES, seed=0)
 
 
-def drawn(count, seed, batch_size=B, composition="unbalanced", clients=None, model=MODEL):
+def drawn(count, seed, batch_size=B, clients=None, model=MODEL):
     """Real updates of images that the attacker does not have, and their counts ``[count, n]``."""
     generator, clients = torch.Generator().manual_seed(seed), clients or pool(seed=9)
-    labels = compose(composition, batch_size, CLASSES, count, generator)
+    labels = compose("unbalanced", batch_size, CLASSES, count, generator)
     place = torch.randint(40, labels.shape, generator=generator)
     index = clients.class_order[labels * 40 + place]
     return [fedsgd(model, clients.x[i], clients.y[i]) for i in index], counts(labels, CLASSES)

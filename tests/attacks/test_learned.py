@@ -12,7 +12,7 @@ from fedleak.attacks.labels import learned, llg
 from fedleak.attacks.labels.confidence import mean_by_class
 from fedleak.attacks.labels.counts import solve
 from fedleak.attacks.labels.inputs import bias_gradient, head_gradient
-from fedleak.attacks.labels.learned.reader import Reader, minimise_on_simplex
+from fedleak.attacks.labels.learned.reader import Reader
 from fedleak.attacks.labels.learned.simulated import (
     LocalSteps,
     Observation,
@@ -114,14 +114,6 @@ def test_once_trained_it_reads_with_all_images_and_all_equations(train_loss):
     torch.testing.assert_close(*solved, atol=1e-6, rtol=0)
 
 
-def test_minimise_solves_what_can_be_solved_by_hand():
-    quadratic = torch.diag(torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64))
-    inside = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
-    corner = torch.tensor([9.0, 0.0, 0.0], dtype=torch.float64)
-    minima = minimise_on_simplex(quadratic, torch.stack([inside @ quadratic, corner]), steps=300)
-    torch.testing.assert_close(minima, torch.tensor([[0.2, 0.3, 0.5], [1.0, 0, 0]]).double(), atol=1e-6, rtol=0)
-
-
 def test_training_draws_from_the_prior_and_goes_through_the_defence():
     seen = []
 
@@ -136,13 +128,6 @@ def test_training_draws_from_the_prior_and_goes_through_the_defence():
     learned.train(MODEL, pool(), B, iterations=1, batches=4, prior=prior, defence=defence)
     assert seen.count("prior") > 1, "the first is a check"
     assert "defence" in seen
-
-
-def test_a_single_sample_is_named_exactly():
-    """The row of its class is the one that is negative: there is one answer, and nothing to be unsure about."""
-    attacker = learned.train(MODEL, pool(), 1, iterations=40, batches=64)
-    updates, truth = drawn(30, seed=1, batch_size=1, composition="balanced")
-    assert torch.equal(torch.stack([attacker.read(update, MODEL).counts for update in updates]), truth)
 
 
 def test_it_beats_the_even_guess_and_its_intervals_hold(attacker):
