@@ -48,19 +48,6 @@ def test_every_sample_is_recovered_with_its_input(count):
     assert torch.equal(y[place], labels)
 
 
-def test_the_equations_have_one_solution_up_to_half_the_classes():
-    def strange(count):
-        weight, inputs, _, gradient = samples(count)
-        space = head_splitting.find_space(count * gradient, count)
-        solutions, _ = head_splitting.search_samples(
-            space, weight, torch.arange(len(weight)), torch.Generator().manual_seed(0)
-        )
-        return int((torch.cdist(solutions, inputs).amin(1) > 1e-3 * inputs.norm(dim=1).mean()).sum())
-
-    assert strange(6) == 0
-    assert strange(8) > 8
-
-
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
 def test_all_labels_are_proven_for_a_network_without_relu(precision):
     model, (x, y) = network(precision), batch(5, precision)

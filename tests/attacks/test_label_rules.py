@@ -2,16 +2,12 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 from fedleak import Update, WithheldParameter
 from fedleak.attacks.labels import gi, guess, idlg
 from fedleak.attacks.labels.inputs import row_sums
 from fedleak.data import Images
-from fedleak.federated import fedsgd
-from fedleak.models import build
 
 MODEL = nn.Linear(2, 3)
 
@@ -31,15 +27,6 @@ def test_golden_idlg():
     assert idlg.recover(update([[1.0, 0.5], [-1.0, 0.5], [0.1, 0.1]]), MODEL).tolist() == [0, 1, 0]
     # No negative row (a head with negative inputs): still one label, the smallest row sum.
     assert idlg.recover(update([[1.0, 0.5], [1.0, 0.5], [0.1, 0.1]]), MODEL).tolist() == [0, 0, 1]
-
-
-@settings(max_examples=25, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 10**6), label=st.integers(0, 6))
-def test_idlg_is_right_wherever_the_heads_inputs_are_positive(seed, label):
-    model = build("cnn", (1, 8, 8), 7, seed=seed)
-    x = torch.rand(1, 1, 8, 8, generator=torch.Generator().manual_seed(seed))
-    found = idlg.recover(fedsgd(model, x, torch.tensor([label])), model)
-    assert found.tolist() == [int(i == label) for i in range(7)]
 
 
 def test_golden_gi_takes_the_rows_with_the_smallest_entries():

@@ -47,6 +47,14 @@ def test_what_a_column_is_comes_from_its_cell():
     assert interval([-0.1, 0.1, 0.3], NUMBER)[0] < -0.3 < interval([-0.1, 0.1, 0.3], DIFFERENCE)[0] + 1
 
 
+@pytest.mark.parametrize("n", [3, 4, 8, 20])
+def test_intervals_of_few_values_cover_as_they_say(n):
+    draws = np.random.default_rng(n).normal(size=(2000, n))
+    low, high = np.array([interval(values, NUMBER) for values in draws]).T
+    assert np.mean((low <= 0) & (high >= 0)) == pytest.approx(0.95, abs=0.015)
+    assert interval([0.9, 1.0, 1.0])[1] == 1, "no rate is above one"
+
+
 def test_a_claims_interval_holds_it_as_often_as_it_says():
     draws = np.random.default_rng(3).normal(size=(60, 3))
     all_cells = [estimates.Cells(rows_of({"ours": values}), ["data", "rule"], "iacc", None) for values in draws]
