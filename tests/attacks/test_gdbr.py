@@ -11,7 +11,6 @@ from torch import nn
 
 from fedleak import WithheldParameter, metrics
 from fedleak.attacks.labels import gdbr
-from fedleak.attacks.labels.bridge import crossing
 from fedleak.attacks.registry import RESTRICTED, get
 from fedleak.data import load
 from fedleak.federated import fedsgd
@@ -186,12 +185,3 @@ def test_some_zero_features_take_the_mean_of_the_others():
 def test_models_without_a_chain_say_which_layer_breaks_it(model, shape, layer, message):
     with pytest.raises(ValueError, match=message):
         gdbr.Bridge(model, layer, shape=shape)
-
-
-@pytest.mark.parametrize("widths", [(12, 9, 9, 6, 3), (12, 5, 8, 6, 3)])
-def test_crossing_is_the_product_of_pseudo_inverses(widths):
-    links = chain(dense(*widths, bias=False, seed=1)).links  # the second has a layer with more outputs than inputs
-    inverses = [torch.linalg.pinv(link.matrix().T) for link in reversed(links[1:])]
-    crossed = crossing(links)
-    torch.testing.assert_close(crossed.matrix, torch.linalg.multi_dot(inverses))
-    assert crossed.deficient == tuple(k.name for k in links[1:] if k.layer.out_features > k.layer.in_features)
