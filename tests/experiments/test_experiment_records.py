@@ -47,6 +47,25 @@ def test_what_a_column_is_comes_from_its_cell():
     assert interval([-0.1, 0.1, 0.3], NUMBER)[0] < -0.3 < interval([-0.1, 0.1, 0.3], DIFFERENCE)[0] + 1
 
 
+def drawn(n, mean, labels, correlation, generator):
+    """Trials of a number of labels each, which are right with a probability that varies by trial."""
+    a = mean * (1 / correlation - 1) if correlation else None
+    p = generator.beta(a, a / mean * (1 - mean), (200, n)) if correlation else mean
+    return generator.binomial(labels, p, (200, n)) / labels
+
+
+@pytest.mark.parametrize("mean", [0.5, 0.955, 0.99])
+@pytest.mark.parametrize(
+    ("kind", "labels", "correlation"),
+    [(MEAN, 1, 0), (MEAN, 64, 0.3), (MEAN, 320, 0.1), (rate(1000), 1000, 0), (rate(64), 64, 0.02)],
+)
+def test_a_bounded_means_interval_holds_it_also_at_the_boundary(kind, mean, labels, correlation):
+    generator = np.random.default_rng(int(1000 * mean) + labels)
+    for n in (3, 5, 10, 20):
+        low, high = np.array([interval(v, kind) for v in drawn(n, mean, labels, correlation, generator)]).T
+        assert np.mean((low <= mean + 1e-9) & (high >= mean - 1e-9)) > 0.85
+
+
 @pytest.mark.parametrize("n", [3, 4, 8, 20])
 def test_intervals_of_few_values_cover_as_they_say(n):
     draws = np.random.default_rng(n).normal(size=(2000, n))
