@@ -31,8 +31,13 @@ def zeros(inputs=1):
 
 
 def test_golden_gradient_of_a_bare_linear_layer():
-    # Weights and bias 0, so the softmax of 2 classes is (1/2, 1/2); the label 0 smoothed by 0.2 is (0.9, 0.1).
-    # p - y = (-0.4, 0.4) is the bias gradient; times the input (1, 2) it makes the rows (-0.4, -0.8) and (0.4, 0.8).
+    # Weights and bias 0, so the softmax of 2 classes is (1/2, 1/2); with label 0: p - y = (-1/2, 1/2).
+    # Times the input (1, 2): rows (-1/2, -1) and (1/2, 1). The bias gradient is p - y.
+    update = fedsgd(zeros(2), torch.tensor([[1.0, 2.0]]), torch.tensor([0]))
+    assert update.gradient("weight").tolist() == [[-0.5, -1.0], [0.5, 1.0]]
+    assert update.gradient("bias").tolist() == [-0.5, 0.5]
+    assert (update.kind, update.samples, update.steps) == ("gradient", 1, 1)
+    # The label 0 smoothed by 0.2 is (0.9, 0.1): p - y = (-0.4, 0.4).
     update = fedsgd(zeros(2), torch.tensor([[1.0, 2.0]]), torch.tensor([0]), Softening(smoothing=0.2))
     torch.testing.assert_close(update.gradient("bias"), torch.tensor([-0.4, 0.4]))
     torch.testing.assert_close(update.gradient("weight"), torch.tensor([[-0.4, -0.8], [0.4, 0.8]]))
