@@ -19,7 +19,7 @@ def _keep(at_most: int) -> ctypes.CDLL | None:
 
 
 def keep_freed_memory() -> None:
-    """Set the thresholds that glibc reaches by itself, unless somebody has set one: new pages are slow."""
+    """Set the thresholds that glibc reaches by itself where nobody has set others: new pages are slow."""
     _keep(64 * MEBIBYTE)
 
 

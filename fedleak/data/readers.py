@@ -84,13 +84,10 @@ def _resized(images: Tensor, size: tuple[int, ...]) -> Tensor:
     if images.shape[2:] == size:
         return images
     resize = partial(interpolate, size=size, mode="bilinear", antialias=True)
-    has_bytes = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512") or platform.machine() in (
-        "arm64",
-        "aarch64",
-    )
-    return (
-        resize(images) if has_bytes or images.is_floating_point() else resize(images.float()).round().to(images.dtype)
-    )
+    machine, capability = platform.machine(), torch.backends.cpu.get_cpu_capability()
+    if images.is_floating_point() or capability in ("AVX2", "AVX512") or machine in ("arm64", "aarch64"):
+        return resize(images)
+    return resize(images.float()).round().to(images.dtype)
 
 
 def joined(first: Raw, second: Raw) -> Raw:

@@ -111,12 +111,9 @@ class Measurement:
             inputs = args[0] if args else kwargs["input"]
             # The hook holds no tensor above the layer, so that graph and hook are no reference cycle.
             values = output.detach().clone()  # whatever changes the outputs in place
-            seen = (
-                values,
-                self._has_same_weights(),
-                {name for name, norm in self.norms.items() if norm.training or norm.running_mean is None},
-            )
-            output.register_hook(partial(self._at_logits, name, layer, inputs, *seen))
+            by_batch = {name for name, norm in self.norms.items() if norm.training or norm.running_mean is None}
+            known = values, self._has_same_weights(), by_batch
+            output.register_hook(partial(self._at_logits, name, layer, inputs, *known))
 
     @_guarded
     def _at_logits(

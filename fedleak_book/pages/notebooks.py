@@ -59,9 +59,10 @@ def execute(
     """Execute a chapter from the project's root and return the executed copy.
 
     Papermill writes to a temporary name beside `out` (by default where the book looks for the chapter), which is
-    renamed once every cell has run: an `out` that exists is always complete. Raises `ValueError` as
-    `fedleak_book.parameters.check_call`; `PermissionError`, before anything runs, if `out` cannot be
-    written or is a folder; `NotebookFailed` if a cell raises, and keeps the partial notebook in `_build/failed/`.
+    renamed once every cell has run: an `out` that exists is always complete. `engine` are further options of papermill.
+    Raises `ValueError` as `fedleak_book.parameters.check_call`; `PermissionError`, before anything runs, if `out`
+    cannot be written or is a folder; `NotebookFailed` if a cell raises, and keeps the partial notebook in
+    `_build/failed/`.
     """
     with extra("book"):
         import nbformat
@@ -144,7 +145,7 @@ def execute_all(names: Sequence[str], parameters: Mapping[str, Any] = QUICK, job
 
 
 def _is_gpu(device: str) -> bool:
-    """Return whether a device is a GPU; a process of its own asks PyTorch, whose memory the chapters then have."""
+    """Return whether a device is a GPU; asked in a process of its own, whose memory the chapters then have."""
     import torch
 
     return device == "cuda" or (device == "auto" and torch.cuda.is_available())

@@ -204,12 +204,12 @@ class Problem:
                 probabilities = variables[1].index_select(1, view.places).softmax(dim=-1)
             else:
                 probabilities = nn.functional.one_hot(view.labels[runs], self.classes).to(images)
-            found = view.gradients(images, probabilities, runs)
+            dummy_gradients = view.gradients(images, probabilities, runs)
             targets = [t[runs] for t in view.targets]
             observed = (targets, view.alphas[runs], view.squares[runs])
-            value, slopes = distance(self.descent.distance, [f.detach() for f in found], *observed)
+            value, slopes = distance(self.descent.distance, [g.detach() for g in dummy_gradients], *observed)
             slopes = [view.epoch_weight * s for s in slopes] if view.epoch_weight != 1 else slopes
-            yield view.epoch_weight * value, list(zip(found, slopes, strict=True))
+            yield view.epoch_weight * value, list(zip(dummy_gradients, slopes, strict=True))
 
 
 def total_variation_slope(x: Tensor) -> Tensor:

@@ -133,14 +133,14 @@ RIGHT = {"recover": _recover}
 def _networks(seed: int, init: str) -> list[tuple[Tensor, list[Tensor], Tensor, Tensor, Tensor]]:
     """Return each network's gradient, the weights of both layers, the means of their outputs, and the labels."""
     aux = load("mnist5k", "test", limit=300)
-    found = []
+    networks = []
     for model, x, labels in bridged_networks(seed, init):
         passed = head_pass(model, aux.x.double())
         weights = [model.get_parameter(f"{place}.weight").detach() for place in (9, 11)]
         means = [of_samples.mean(0).detach() for of_samples in (passed.inputs, passed.probabilities)]
         gradient = fedsgd(model, x, labels).gradient("9.weight")
-        found.append((gradient, weights, means[0], means[1], labels))
-    return found
+        networks.append((gradient, weights, means[0], means[1], labels))
+    return networks
 
 
 @ASSIGNMENT.measurement(
